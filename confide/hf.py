@@ -1,6 +1,6 @@
-"""Trainers of ``transformers`` and of TRL that take the steps of a session, and leave a release.
+"""Trainers of ``transformers`` and TRL that take the steps of a session and write a release.
 
-A script changes two lines, the import and what it adds for privacy::
+A script changes two lines, the import and the argument for privacy::
 
     from confide.hf import SFTTrainer  # was: from trl import SFTTrainer
 
@@ -14,11 +14,11 @@ A script changes two lines, the import and what it adds for privacy::
     trainer.train()
     trainer.certify("certificate.html")
 
-What a Trainer does around its steps is as it was: callbacks, trackers, schedules of the learning
-rate, evaluation. What it does inside of them is the session's
-(:class:`confide.training.train_on_corpus.Session`): batches are Poisson samples, and a step is one
-act of gradient, clipping, noise and optimizer. So the loss of a Trainer, which divides by the
-batch, is never computed on text that is trained on, and nothing that is logged knows of it.
+What a Trainer does around its steps is unchanged: callbacks, trackers, learning rate schedules,
+evaluation. The steps themselves are taken by the session
+(:class:`confide.training.train_on_corpus.Session`): batches are Poisson samples, and each step
+computes, clips, noises and applies the gradient in one go. The Trainer's own loss, which divides by
+the batch, is therefore never computed on text that is trained on, and no log reveals it.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ RECIPE_FIELD_OF_ARGUMENT = {
     "max_grad_norm": "clip_norm",
     "seed": "seed",
 }
-"""Arguments of a Trainer that a recipe reads, and what it calls them. A Trainer does not tell its
-defaults from a choice, so they hold as well."""
+"""Arguments of a Trainer that a recipe reads, and the recipe's names for them. A Trainer does not
+distinguish its defaults from choices, so its defaults apply too."""
 
 HOOKED = "the layers of the model are hooked"
 ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -97,38 +97,38 @@ ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
         "a rate would follow text that no noise protects"),
     "optim": (("adamw_torch", "adamw_torch_fused"), "the optimizer is Adam"),
 }  # fmt: skip
-"""Arguments of a Trainer that cannot be honoured: what they may be, and why nothing else."""
+"""Arguments of a Trainer that cannot be honoured: the values they may have, and why no others."""
 
 UNREAD_PARAMETERS = (
     "data_collator", "compute_loss_func", "optimizers", "optimizer_cls_and_kwargs", "model_init",
     "formatting_func", "quantization_config", "preprocess_logits_for_metrics",
 )  # fmt: skip
-"""Parameters of a Trainer that decide what a step reads or does, which is the session's to say."""
+"""Parameters of a Trainer that would decide what a step reads or does; the session decides that."""
 
 OVERRIDDEN_METHODS = (
     "training_step", "compute_loss", "get_train_dataloader", "get_batch_samples",
     "create_optimizer", "create_scheduler", "create_optimizer_and_scheduler",
 )  # fmt: skip
-"""Methods of a Trainer that decide the same, of which a subclass has none of its own."""
+"""Methods of a Trainer that would decide the same, so a subclass may not override them."""
 
 SAID_BY_PARAMETER = {
     "out": "args.output_dir", "init": "model", "corpus": "train_dataset", "device": "args.use_cpu",
 }  # fmt: skip
-"""Fields of a recipe that a Trainer is told elsewhere, and where."""
+"""Fields of a recipe that a Trainer takes from elsewhere, and from where."""
 
 LORA_DEFAULTS: dict[str, tuple[Any, ...]] = {
     "lora_dropout": (0.0,), "bias": ("none",), "use_rslora": (False,), "use_dora": (False,),
     "modules_to_save": (None,), "layers_to_transform": (None,), "rank_pattern": ({},),
     "alpha_pattern": ({},), "fan_in_fan_out": (False,), "init_lora_weights": (True,),
 }  # fmt: skip
-"""Settings of adapters that a recipe does not have, and what they have to be."""
+"""Settings of adapters that a recipe does not have, and the values they must have."""
 
 PRIVATE_LOGS = (
     "loss", "train_loss", "grad_norm", "num_tokens", "total_flos",
     "train_runtime", "train_samples_per_second", "train_steps_per_second",
 )  # fmt: skip
-"""What a Trainer would log that follows from the text that it has read, or is a stand-in of it: a
-step takes longer for a longer row."""
+"""What a Trainer would log that depends on the text it has read, directly or not: a step takes
+longer for a longer row."""
 
 HELD_OUT_LINE = (
     f"train_dataset: about {2 * HELDOUT_SHARE:.0%} of its people (rows, where there is no column "
@@ -138,10 +138,10 @@ HELD_OUT_LINE = (
 logger = logging.getLogger(__name__)
 
 ROWS_FILE, EVALUATION_FILE, TEMPLATE_FILE = "rows.jsonl", "evaluation.jsonl", "joined.j2"
-"""What a Dataset becomes in the private folder."""
+"""The files that a Dataset becomes in the private folder."""
 
 JOINED_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
-"""A prompt and its completion, strings, as one text."""
+"""Joins a prompt and its completion, both strings, into one text."""
 
 
 # --------------------------------------------------------------------------- the trainers
@@ -152,23 +152,25 @@ else:
 
 
 class SessionTrainer(_TrainerBehind):
-    """In front of a Trainer: its steps are those of a session.
+    """A mixin in front of a Trainer that replaces its steps by those of a session.
 
     Args:
         model: A hub id or a folder; or a model of ``transformers`` as it was loaded from one.
-        args: ``output_dir`` is the folder of the release, and ``output_dir.work`` beside it holds
-            what is private. ``per_device_train_batch_size`` times ``gradient_accumulation_steps``
-            times processes is the number of points of a batch, of a private one the expected one;
-            ``max_grad_norm`` is the largest norm of the gradient of a point;
-            ``RECIPE_FIELD_OF_ARGUMENT`` are read, ``weight_decay``, ``bf16`` and the schedule.
+        args: ``output_dir`` is the folder of the release; ``output_dir.work`` beside it holds what
+            is private. ``per_device_train_batch_size`` times ``gradient_accumulation_steps`` times
+            the number of processes is the number of points in a batch (for a private batch, the
+            expected number). ``max_grad_norm`` is the norm to which each point's gradient is
+            clipped. Also read are ``RECIPE_FIELD_OF_ARGUMENT``, ``weight_decay``, ``bf16`` and the
+            schedule.
         train_dataset: A corpus (a folder or a file), screened or not; or a ``datasets.Dataset``
-            with ``text``, ``messages``, or ``prompt`` and ``completion``, and perhaps ``user``.
-        confide: What else a recipe reads (:mod:`confide.recipe`), as ``{"epsilon": 3}``. Rows of a
-            Dataset are trained on by "dpsgd", where it names no method. What it says holds where
-            ``args`` say another thing.
-        eval_dataset: The same, of other texts, which the session measures on as well: it holds out
-            none of the others then. No noise protects them, and none may be of the corpus.
-        peft_config: A plain ``LoraConfig``: rank, alpha and target modules are read.
+            with ``text``, ``messages``, or ``prompt`` and ``completion``, and optionally ``user``.
+        confide: Further fields of the recipe (:mod:`confide.recipe`), such as ``{"epsilon": 3}``.
+            They take precedence over ``args``. Rows of a Dataset are trained on by "dpsgd" unless
+            a method is named.
+        eval_dataset: Other texts in one of the same forms. The session measures on them as well,
+            and then holds out none of the others. No noise protects them, and none may be in the
+            corpus.
+        peft_config: A plain ``LoraConfig``, of which rank, alpha and target modules are read.
 
     Raises:
         ValueError: One line with the reason, for what cannot be honoured
@@ -176,9 +178,9 @@ class SessionTrainer(_TrainerBehind):
             ``SAID_BY_PARAMETER``) or trained on; nothing is spent.
 
     Guarantee:
-        No value that is logged or told to a tracker follows from private text but through the
-        noised weights: a loss is that of public steps, and no time of a training is told. Who sees
-        when a line comes sees how long a step took. Test:
+        Values that are logged or sent to a tracker depend on private text only through the noised
+        weights: the loss is that of public steps, and no training time is reported. Whoever sees
+        when a line appears can still see how long a step took. Test:
         ``tests/test_hf.py::test_nothing_private_is_logged``.
     """
 
@@ -226,7 +228,7 @@ class SessionTrainer(_TrainerBehind):
                     f"{readable['method']} clips no gradient"
                 )
             told = recipes.make_recipe(readable)
-            # What a Trainer says though nobody chose it may have no effect.
+            # A value that a Trainer sets although nobody chose it may have no effect.
             chosen = told.model_fields_set - ({"learning_rate", "batch_size"} - own.keys())
             self.session = Session(
                 type(told).model_construct(_fields_set=chosen, **dict(told)),
@@ -241,11 +243,11 @@ class SessionTrainer(_TrainerBehind):
             if not isinstance(model, str | Path):
                 _refuse_other_weights(model, self.session.model, name)
             self.optimizer: Any = None
-            self._first_rate = args.learning_rate  # whatever a callback makes of the arguments
+            self._first_rate = args.learning_rate  # even if a callback changes the arguments
             self._steps: Iterator[Step] | None = None
             self._losses: list[torch.Tensor] = []
             self.result: TrainingResult | None = None
-            # What a Trainer writes beside its steps is not part of the release.
+            # What the Trainer itself writes is not part of the release.
             args.output_dir, args.save_strategy = str(aside / "trainer"), "no"
             args.gradient_accumulation_steps, args.max_grad_norm, args.weight_decay = 1, 0.0, 0.0
             args.bf16 = args.activation_checkpointing = args.gradient_checkpointing = False
@@ -257,16 +259,16 @@ class SessionTrainer(_TrainerBehind):
             super().__init__(
                 model=self.session.model,
                 args=args,
-                train_dataset=_as_dataset([[0, 0]]),  # which nobody reads
+                train_dataset=_as_dataset([[0, 0]]),  # a placeholder that is never read
                 eval_dataset=measured,
                 processing_class=tokenizer,
                 data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
                 **others,
             )
             self._measured: Any = self.eval_dataset
-            trained: Any = self.session.model  # accelerate shall wrap it in nothing, nor touch it
+            trained: Any = self.session.model  # keeps accelerate from wrapping it
             trained._is_accelerate_prepared = True
-            self.session.training.try_model_again()  # TRL gives the model another forward
+            self.session.training.try_model_again()  # TRL replaces the model's forward
         except BaseException:
             self.session.__exit__()
             _remove_rows(aside)
@@ -288,17 +290,17 @@ class SessionTrainer(_TrainerBehind):
 
     # ----------------------------------------------------------------- steps
     def get_train_dataloader(self) -> Any:
-        """The steps of the session, an epoch at a time."""
+        """A loader that yields the session's steps, one epoch at a time."""
         return _StepsOfEpoch(self)
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Step], num_batches: int, device: Any
     ) -> tuple[list[Step], None]:
-        """The next step; there is no number of its tokens."""
+        """The next step, and None for its number of tokens."""
         return [*itertools.islice(epoch_iterator, 1)], None
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """Take the step, at the learning rate of the schedule."""
+        """Take the step at the learning rate that the schedule sets."""
         rate = self.lr_scheduler.get_last_lr()[0] / self._first_rate
         loss = inputs(learning_rate_factor=rate)
         if loss is not None:
@@ -306,14 +308,15 @@ class SessionTrainer(_TrainerBehind):
         return torch.zeros((), device=self.args.device)
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """One that steps nothing, as the session does, and carries the rate of the schedule."""
+        """An optimizer that changes no weight, as the session does that, but carries the scheduled
+        learning rate."""
         if self.optimizer is None:
             nothing = torch.nn.Parameter(torch.zeros((), device=self.args.device))
             self.optimizer = torch.optim.SGD([nothing], lr=self.args.learning_rate)
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """As long as the whole session, and where that goes on, as far as it has come."""
+        """A schedule over the whole session, advanced by the steps that were taken already."""
         training = self.session.training
         made = super().create_scheduler(len(training), optimizer)
         for _ in range(len(training) - training.steps_left):
@@ -322,7 +325,7 @@ class SessionTrainer(_TrainerBehind):
         return made
 
     def _init_training_state(self, *args: Any, **more: Any) -> tuple[int, int]:
-        """Where the session goes on from a checkpoint."""
+        """Start counting where a resumed session continues."""
         super()._init_training_state(*args, **more)
         training = self.session.training
         self.state.global_step = len(training) - training.steps_left
@@ -334,8 +337,8 @@ class SessionTrainer(_TrainerBehind):
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:
-        """Train, and write the release. A session that was cut short goes on by itself; one that a
-        callback stops is charged in full."""
+        """Train, and write the release. A session that was interrupted resumes by itself; one that
+        a callback stops is charged in full."""
         if trial is not None:
             raise ValueError("trial: must be None; each try would have to be charged")
         if not (resume_from_checkpoint is None or isinstance(resume_from_checkpoint, bool)):
@@ -371,8 +374,8 @@ class SessionTrainer(_TrainerBehind):
 
     # ----------------------------------------------------------------- what is told
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """Of the texts that the Trainer was made with, of which none is trained on. Raises
-        ValueError for others: what is logged of an evaluation would tell of them.
+        """The loader of the evaluation texts that the Trainer was made with, none of which is
+        trained on. Raises ValueError for others, as the logs of an evaluation would reveal them.
 
         Guarantee:
             Test: ``tests/test_hf.py::test_an_evaluation_of_other_texts_is_refused``.
@@ -385,15 +388,16 @@ class SessionTrainer(_TrainerBehind):
         return super().get_eval_dataloader(eval_dataset)
 
     def num_examples(self, dataloader: Any) -> int:
-        """The rounded number of points, which the release tells, too: the exact one is private."""
+        """The rounded number of points, which the release states too; the exact one is private."""
         return file_sources.round_down_points(self.session.training.points)
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """None are counted: they would tell the size of a sample."""
+        """Always 0: a true count would reveal the size of a sample."""
         return 0
 
     def log(self, logs: dict[str, float], *rest: Any, **more: Any) -> None:
-        """The loss is the mean of the public steps since the last line, where there are any."""
+        """Log only what is not private; the loss is the mean over the public steps since the last
+        line, if there were any."""
         told = {n: x for n, x in logs.items() if n not in PRIVATE_LOGS}
         if "loss" in logs and self._losses:
             told["loss"] = float(torch.stack(self._losses).mean())
@@ -402,7 +406,8 @@ class SessionTrainer(_TrainerBehind):
 
     # ----------------------------------------------------------------- the release
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Nothing more: :meth:`train` has written the release, as a whole."""
+        """Do nothing, since :meth:`train` has already written the release. Raises ValueError before
+        that, and for another folder."""
         out = Path(self.session.recipe.out or "")
         if not parallel.process_group().is_leader:
             return
@@ -412,8 +417,8 @@ class SessionTrainer(_TrainerBehind):
             raise ValueError(f"save_model: the release is {out}; copy that folder as it is")
 
     def certify(self, page: str | Path, **options: Any) -> dict[str, Any]:
-        """The certificate of the release (:func:`confide.release.certify.write_certificate`);
-        nothing in a process that does not lead."""
+        """Write the certificate of the release (:func:`confide.release.certify.write_certificate`);
+        return {} in every process but the leader."""
         if not parallel.process_group().is_leader:
             return {}
         return certify.write_certificate(self.session.recipe.out or "", page, **options)
@@ -424,7 +429,7 @@ def _steps_of_epoch(session: Session) -> int:
 
 
 class _StepsOfEpoch:
-    """The steps of a session as a loader of a Trainer."""
+    """The steps of a session, as a data loader for a Trainer."""
 
     def __init__(self, trainer: SessionTrainer) -> None:
         self._trainer, self._size = trainer, _steps_of_epoch(trainer.session)
@@ -461,7 +466,8 @@ def __getattr__(name: str) -> Any:
             return trl.SFTConfig("trainer_output")
 
         def _send_telemetry(self) -> None:
-            """Nothing: TRL tells the hub which kind of model each trainer has, and where."""
+            """Do nothing. TRL would tell the hub which kind of model each trainer has, and
+            where."""
 
     globals()[name] = SFTTrainer
     return SFTTrainer
@@ -469,7 +475,7 @@ def __getattr__(name: str) -> Any:
 
 # --------------------------------------------------------------------------- arguments
 def _as_dataset(tokens: Sequence[Sequence[int]]) -> datasets.Dataset:
-    """Texts that are read as they are; labels are padded with what no loss counts."""
+    """Tokenized texts as a Dataset; the collator pads labels with a value that no loss counts."""
     return datasets.Dataset.from_dict({"input_ids": tokens, "labels": tokens})
 
 
@@ -483,7 +489,7 @@ def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
         )
     for name, (allowed, why) in ONLY_VALUE_OF_ARGUMENT.items():
         value = getattr(args, name, allowed[0])
-        value = getattr(value, "value", value)  # of an enumeration
+        value = getattr(value, "value", value)  # if it is an enumeration
         if value not in allowed:
             words = [repr(a) for a in allowed if isinstance(a, str) and a] or [repr(allowed[0])]
             raise ValueError(f"{name}={value!r}: must be {' or '.join(words)}; {why}")
@@ -495,7 +501,7 @@ def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
 
 
 def _refuse_other_texts(name: str, given: Any) -> None:
-    """Refuse what is neither a Dataset nor where a corpus lies."""
+    """Refuse anything but a Dataset or the path of a corpus."""
     if not isinstance(given, str | Path | datasets.Dataset):
         raise ValueError(
             f"{name}: is a {type(given).__name__}, must be a datasets.Dataset, whose length is "
@@ -504,7 +510,7 @@ def _refuse_other_texts(name: str, given: Any) -> None:
 
 
 def _refuse_other_settings(given: Any) -> None:
-    """Refuse what is no dict, and what a Trainer is told elsewhere."""
+    """Refuse anything but a dict, and fields that a Trainer takes from elsewhere."""
     if given is not None and not isinstance(given, Mapping):
         shown = printable(given, quoted=True)
         raise ValueError(f'confide={shown}: must be a dict, such as {{"epsilon": 3}}')
@@ -544,7 +550,8 @@ def _recipe_of_adapters(config: Any) -> dict[str, Any]:
 
 
 def _optimizer_of_arguments(args: Any) -> Any:
-    """None is the session's own Adam, which these arguments mean where they are the defaults."""
+    """What makes the optimizer; None, if the arguments are the defaults, is the session's own Adam,
+    which these describe."""
     settings = (args.adam_beta1, args.adam_beta2), args.adam_epsilon, args.weight_decay
     if settings == ((0.9, 0.999), 1e-8, 0.0):
         return None
@@ -553,7 +560,8 @@ def _optimizer_of_arguments(args: Any) -> Any:
 
 
 def _readable(options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what a Trainer says what the recipe of the method reads; all of what was given for it."""
+    """Of the options that a Trainer sets, those that the method's recipe reads; and all options in
+    ``own``, which were given explicitly."""
     method = str(options.get("method", "crt"))
     fields = recipes.recipe_for_method(method).model_fields
     kept = {n: x for n, x in options.items() if n in fields or n in own}
@@ -562,7 +570,8 @@ def _readable(options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, A
 
 # --------------------------------------------------------------------------- model and text
 def _name_of_model(model: Any, tokenizer: Any) -> str:
-    """Where the model comes from: of one in memory nobody could say what it has read."""
+    """The hub id or folder that the model comes from. A model made in memory is refused, since
+    nobody could say what it has read."""
     name = str(model) if isinstance(model, str | Path) else model.config._name_or_path
     if not name:
         raise ValueError("model: was made in memory; save it, and give the folder")
@@ -574,7 +583,7 @@ def _name_of_model(model: Any, tokenizer: Any) -> str:
 
 
 def _refuse_other_weights(given: torch.nn.Module, own: torch.nn.Module, name: str) -> None:
-    """Refuse a model that is not what lies where it says that it comes from."""
+    """Refuse a model whose weights differ from those at the place it claims to come from."""
     mine = {n.replace("base_model.model.", "").replace(".base_layer", ""): p.detach()
             for n, p in own.named_parameters()}  # fmt: skip
     for n, p in given.named_parameters():
@@ -587,7 +596,7 @@ def _refuse_other_weights(given: torch.nn.Module, own: torch.nn.Module, name: st
 
 
 def _recipe_of_rows(rows: datasets.Dataset, aside: Path) -> dict[str, Any]:
-    """A corpus of rows, a point each, and how they become text."""
+    """Options for a corpus made of rows, each of which is a point: method, unit, template, path."""
     options: dict[str, Any] = {"method": "dpsgd", "unit": "dialogue"}
     if "messages" not in rows.column_names:
         options["template"] = "plain"
@@ -601,8 +610,9 @@ def _recipe_of_rows(rows: datasets.Dataset, aside: Path) -> dict[str, Any]:
 
 
 def _learns_completions_alone(rows: Any, args: Any) -> bool:
-    """What TRL's ``completion_only_loss`` means: by default, of rows that have a completion. Of a
-    corpus that is one in each conversation, its last turn, where it is asked for."""
+    """Whether only completions count in the loss, as TRL's ``completion_only_loss`` says: for rows
+    with a completion, unless turned off; for a corpus, only if requested, and then the completion
+    is the last turn of each conversation."""
     asked = getattr(args, "completion_only_loss", False)
     if not isinstance(rows, datasets.Dataset):
         return bool(asked)
@@ -619,8 +629,8 @@ def _learns_completions_alone(rows: Any, args: Any) -> bool:
 
 
 def _refuse_trained_messages(evaluation: StrPath, corpus: StrPath, unit: str) -> None:
-    """A Trainer logs a loss and a speed of what it evaluates: with a message that is left out, as
-    it is trained on, both tell that it is.
+    """Refuse an evaluation with messages that are trained on. They would be left out, and the loss
+    and the speed that a Trainer logs for an evaluation would reveal that.
 
     Guarantee:
         No message of an evaluation is left out. Test: ``tests/test_hf.py::
@@ -637,7 +647,7 @@ def _refuse_trained_messages(evaluation: StrPath, corpus: StrPath, unit: str) ->
 
 
 def _write_rows(rows: datasets.Dataset, path: Path) -> Path:
-    """A Dataset as a corpus, a row a conversation. It is the same file of the same rows."""
+    """Write a Dataset as a corpus with one conversation per row; equal rows give an equal file."""
     if parallel.process_group().is_leader:
         jsonl.write_jsonl(map(_dialogue_of_row, itertools.count(), rows), path)
         path.chmod(0o600)
@@ -646,7 +656,7 @@ def _write_rows(rows: datasets.Dataset, path: Path) -> Path:
 
 
 def _remove_rows(aside: Path) -> None:
-    """Leave nothing of rows on which no training has begun."""
+    """Remove the files of rows on which no training has begun."""
     if not (aside / f"{ROWS_FILE}.odometer").exists():
         for name in (ROWS_FILE, EVALUATION_FILE, TEMPLATE_FILE):
             (aside / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What earlier trainings on a text have spent, and what is left out of the sum."""
+"""What earlier trainings on a text have spent, and which of them do not count."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ from crtlib.checks import check_delta
 
 @dataclass(frozen=True)
 class SpendingHistory:
-    """What is known of a text: ``entries`` of its odometer and, from the registry, of runs on text
-    with the same conversations, people or messages; ``others`` are the registry's lines of any
-    text, for what a model started from; ``recut_texts`` are those whose conversations, or people,
-    may be others than those of this one, whose hash ``corpus`` is."""
+    """What is known about the trainings on a text.
+
+    ``entries`` are the lines of its odometer and, from the registry, those of runs on text with the
+    same conversations, people or messages. ``others`` are the registry's lines for any text, needed
+    for what a model started from. ``recut_texts``, by unit ("dialogue" or "user"), are texts that
+    may have been divided into other conversations or people than this text, whose hash is
+    ``corpus``."""
 
     entries: tuple[OdometerEntry, ...]
     others: tuple[OdometerEntry, ...] = ()
@@ -37,8 +40,8 @@ class SpendingHistory:
     corpus: str | None = None
 
     def spent(self, run: str | None = None, bases: Iterable[str] = ()) -> SpentBudget:
-        """What was spent by all runs, or by those that started before ``run`` did, or that would
-        be before one that starts from ``bases``, hashes of a model."""
+        """What was spent by all runs, or only by those that started before ``run``. ``bases``:
+        hashes of the model that a run without a line yet would start from."""
         known = sum_spending(self.entries, run=run, others=self.others, bases=bases)
         return replace(known, recut_texts=self.recut_texts, corpus=self.corpus)
 
@@ -46,8 +49,9 @@ class SpendingHistory:
 def read_history(
     folder: str | os.PathLike[str], registry: Registry | None, run: str | None = None
 ) -> SpendingHistory:
-    """The lines of an odometer and those that the registry adds: of runs that are not in it, or
-    are further there, and that started before ``run`` last did, where it knows when that was."""
+    """The lines of an odometer, and those that the registry adds: for runs that the odometer lacks,
+    or of which the registry has more lines. If the registry knows when ``run`` last started, only
+    runs that started earlier are added."""
     own, corpus = read_entries(folder), read_corpus_hash(Path(folder)) or ""
     if registry is None:
         return SpendingHistory(tuple(own), corpus=corpus)
@@ -57,7 +61,7 @@ def read_history(
 
     lines_here, lines_there = Counter(e.run for e in own), Counter(e.run for e in every)
     missing = {name for name in earlier if not lines_here[name]}
-    # A process was killed between the two ledgers: the registry has its last line alone.
+    # A process was killed between writing the two ledgers: only the registry has its last line.
     behind = {name for name in earlier - missing if lines_here[name] < lines_there[name]}
     before_own = [e for e in every if e.run in missing]
     after_own = [e for e in every if e.run in behind]
@@ -72,16 +76,16 @@ def read_history(
 def read_history_of(
     corpus: str | os.PathLike[str], text: str, registry: Registry
 ) -> SpendingHistory:
-    """What is known of the text in a file or folder, whose hash is ``text``: by the odometer beside
-    it, if there is one, and by the registry. No odometer is made."""
+    """What is known about the text in a file or folder, whose hash is ``text``, from the odometer
+    beside it, if there is one, and from the registry. No odometer is created."""
     return read_history_of_text(find_odometer(corpus, text), text, registry)
 
 
 def read_history_of_text(
     folder: Path, text: str, registry: Registry, run: str | None = None
 ) -> SpendingHistory:
-    """:func:`read_history` of the text with this hash, whose odometer need not be there yet; none
-    is made."""
+    """:func:`read_history` for the text with this hash, whose odometer need not exist yet; none is
+    created."""
     with tempfile.TemporaryDirectory() as new:
         if not folder.is_dir():
             folder = Path(new) / "odometer"
@@ -90,13 +94,13 @@ def read_history_of_text(
 
 
 def _has_same_people(shared: Counter[str]) -> bool:
-    """Whether two texts that share so many units of a kind name all their people, and each
-    conversation and each message in both has exactly the same people in the one as in the other.
-    What cannot be compared, as it was entered by an older crtlib, is too much, or was left by a
-    screening, has others.
+    """Whether two texts name the same people, given how many units of each kind they ``shared``:
+    both name all their people, and every conversation and message found in both has exactly the
+    same people in each. The answer is no if the texts cannot be compared, because one was entered
+    by an older crtlib, is too large, or is what a screening left.
 
     Guarantee:
-        A second person in one of the texts is no reason to pass a message over. Test:
+        A message is compared even if one of the texts has a second person for it. Test:
         ``tests/release/test_same_people.py::test_a_second_speaker_makes_nobody_the_same``.
     """
     same = shared["talk"] == shared["owners"] and shared["spoken"] == shared["speakers"]
@@ -106,12 +110,14 @@ def _has_same_people(shared: Counter[str]) -> bool:
 @dataclass(frozen=True)
 class SpentBudget:
     """What earlier runs have spent: the last line of each, without those that were struck.
+
     ``base_unprotected``: the weights that this run started from had learned the text without
-    protection, or with one that is void; ``inherited_unprotected`` are runs of which that is true.
-    ``ancestors``: the runs from whose models this one started, at any remove. ``run_is_struck``:
-    this run was. ``excluded_runs``: how many runs do not count, as they were struck.
-    ``recut_texts``: those whose conversations, or people, may be others than those of this one,
-    whose hash ``corpus`` is; None where all are of one text."""
+    protection, or with a promise that is void. ``inherited_unprotected``: the runs for which that,
+    or the same of the run itself, is true. ``ancestors``: the runs from whose models this one
+    descends. ``run_is_struck``: this run was struck. ``excluded_runs``: how many runs do not count
+    because they were struck. ``recut_texts``: texts that may have been divided into other
+    conversations or people than this text, whose hash is ``corpus`` (None: all runs are on one
+    text)."""
 
     entries: tuple[OdometerEntry, ...]
     base_unprotected: bool = False
@@ -124,59 +130,60 @@ class SpentBudget:
 
     @property
     def private(self) -> tuple[OdometerEntry, ...]:
-        """Those whose noise protects, and whose promise nothing voids."""
+        """The runs whose noise protects and whose promise nothing voids."""
         return tuple(
             e for e in self.entries if e.protects and e.run not in self.inherited_unprotected
         )
 
     @property
     def runs(self) -> int:
-        """How many were trained with protection."""
+        """How many runs were trained with protection."""
         return len(self.private)
 
     @property
     def unprotected(self) -> int:
-        """How many were trained without, or from a model that had been, or are void."""
+        """How many runs were trained without protection, started from a model that had been, or are
+        void."""
         return len(self.entries) - self.runs
 
     @property
     def unsaid(self) -> tuple[OdometerEntry, ...]:
-        """Those with noise whose lines do not say whether anything voids what they promise."""
+        """The runs with noise whose lines do not state whether anything voids their promise."""
         return tuple(e for e in self.entries if e.events is not None and e.void is None)
 
     @property
     def leaving_out_repeats(self) -> int:
-        """How many count too little where messages repeat."""
+        """How many runs count too little where messages repeat."""
         return sum(e.leaves_out_repeats for e in self.entries if e.events is not None)
 
     def of_ancestors(self) -> SpentBudget:
-        """What the weights that this run started from had spent: a part of it alone.
+        """The part of this that was spent on the weights from which this run started.
 
         Guarantee:
-            What is said of one model alone counts what it is made of. Test:
+            What is stated for one model alone includes the models that it was made from. Test:
             ``tests/release/test_earlier_runs.py::test_a_model_alone_holds_what_it_started_from``.
         """
         return replace(self, entries=tuple(e for e in self.entries if e.run in self.ancestors))
 
     @property
     def events(self) -> tuple[SampledGaussian, ...]:
-        """All their events, in order."""
+        """All events of the private runs, in order."""
         return tuple(event for e in self.private for event in e.charged or ())
 
     def groups(self, unit: str, holds: Mapping[str, int]) -> tuple[int, ...]:
-        """Of each of ``events``: how many of its data points change with one ``unit``.
+        """For each of ``events``, how many of its data points change with one ``unit``.
 
-        Another text may have been cut in another way, and each message of one ``unit`` be in a
-        point of its own there, unless units are people whom both texts name and both give the same
-        conversations and messages.
+        Another text may have been divided differently, so that each message of one ``unit`` is in a
+        point of its own there. The exception is a unit of people whom both texts name and to whom
+        both give the same conversations and messages.
 
         Args:
-            unit: Of the promise: "turn", "dialogue" or "user".
-            holds: How many points of a smaller unit one ``unit`` holds at the most, if an earlier
-                run does not say how many it held in its own text.
+            unit: The unit of the promise: "turn", "dialogue" or "user".
+            holds: The largest number of points of each smaller unit in one ``unit``, for earlier
+                runs that do not state that number for their own text.
 
         Raises:
-            ValueError: Neither says how many.
+            ValueError: If neither an earlier run nor ``holds`` states the number.
 
         Guarantee:
             Test: ``tests/release/test_texts_cut_otherwise.py::
@@ -191,7 +198,7 @@ class SpentBudget:
         return tuple(sizes)
 
     def _group_of(self, e: OdometerEntry, unit: str, holds: Mapping[str, int]) -> int | None:
-        """How many points of the run of ``e`` change with one ``unit``; None where nobody says."""
+        """How many points of the run of ``e`` change with one ``unit``; None if unknown."""
         is_smaller = PRIVACY_UNITS.index(e.unit) < PRIVACY_UNITS.index(unit)
         size = e.about.get(unit, {}).get(e.unit, holds.get(e.unit)) if is_smaller else 1
         if unit != "turn" and e.corpus in self.recut_texts.get(unit, ()):
@@ -200,24 +207,26 @@ class SpentBudget:
         return size
 
     def holds(self, unit: str) -> dict[str, int]:
-        """How many points of a smaller unit one ``unit`` holds, as its own runs say."""
+        """How many points of each smaller unit one ``unit`` holds, as runs with that unit state."""
         every = (e.holds for e in self.private if e.unit == unit)
         return {name: size for held in every for name, size in held.items()}
 
     @property
     def elsewhere(self) -> tuple[OdometerEntry, ...]:
-        """Those with protection on other text."""
+        """The private runs on other texts."""
         return tuple(e for e in self.private if self.corpus not in (None, e.corpus))
 
     def of_another_law(self, screening: str, law: str | None) -> tuple[OdometerEntry, ...]:
-        """Those on this text whose rates were bounded on labels of another law than ``law``; where
-        that is None, than of the first. One of the ``screening`` of this run has its rates."""
+        """The private runs on this text whose rates were bounded on labels drawn by another law
+        than ``law`` (None: than the law of the first of these runs). Runs with this run's
+        ``screening`` are left out: their rates are the same."""
         here = [e for e in self.private if e.law and e not in self.elsewhere]
         law = law or next((e.law for e in here), None)
         return tuple(e for e in here if e.law != law and e.screening != screening)
 
     def of_smaller_points(self, unit: str, holds: Mapping[str, int]) -> tuple[OdometerEntry, ...]:
-        """Those of whose points one ``unit`` of this run is several (:meth:`groups`)."""
+        """The private runs in which one ``unit`` is several data points, or an unknown number
+        (:meth:`groups`)."""
         return tuple(e for e in self.private if self._group_of(e, unit, holds) != 1)
 
     def rates(
@@ -230,28 +239,29 @@ class SpentBudget:
         unit: str = "turn",
         holds: Mapping[str, int] | None = None,
     ) -> tuple[float, float]:
-        """gamma and delta2 of all runs and of one more.
+        """gamma and delta2 of all private runs and one further run together.
 
-        A secret counts where any screening passes it over (union bound); runs of one screening read
-        the same text, so they count once.
+        A secret counts if any screening passes it over (union bound). Runs with the same screening
+        read the same text, so they count once.
 
         Args:
-            screening: Of the one more, by its hash.
+            screening: The hash of the further run's screening.
             gamma: Its trace rate.
             delta2: Its public rate.
-            law: By which its labels were drawn (:func:`confide.odometer_lines.draw_law`); None: by
-                that of the earlier runs.
-            unit: Of the promise: "turn", "dialogue" or "user".
-            holds: How many points of each smaller unit one ``unit`` holds at the most.
+            law: The law by which its labels were drawn (:func:`confide.odometer_lines.draw_law`);
+                None: the law of the earlier runs.
+            unit: The unit of the promise: "turn", "dialogue" or "user".
+            holds: The largest number of points of each smaller unit in one ``unit``.
 
         Returns:
             Both rates, each at most 1.
 
         Guarantee:
-            A rate that was measured on another text, by another law, or on smaller points, bounds
-            nothing here: what was missed there may be just the secrets of this text, and of a
-            secret that is said in ten messages one may have been passed over, whoever it is. So
-            there all of them leave a trace, and all were learned without noise if any were. Tests:
+            A rate that was measured on another text, under another law, or on smaller points bounds
+            nothing here. What was missed there may be exactly the secrets of this text; and if a
+            secret occurs in ten messages, one of them may have been passed over, for every secret.
+            For such a run all secrets count as leaving a trace, and all count as learned without
+            noise if any were. Tests:
             ``tests/release/test_rates_of_another_text.py::
             test_no_trace_rate_of_another_text_is_counted_on``,
             ``tests/release/test_rates_of_smaller_points.py::
@@ -284,22 +294,22 @@ def sum_spending(
 
     Args:
         entries: Lines of the odometer, with those that the registry adds, in order.
-        run: Count what started before this run last did: one that went on may hold what others
-            learned in between. All runs if None.
-        others: Lines of other texts, for models that came by way of one.
-        bases: Hashes of a model from which a run would start that has no line yet.
+        run: Count the runs that started before the last start of this one, which may have resumed
+            and then hold what others learned in between. None: count all runs.
+        others: Lines for other texts, for models that descend from a model trained on one.
+        bases: Hashes of the model that a run without a line yet would start from.
 
     Returns:
-        The last line of each run that counts. A run of which two models are known counts for each.
+        The last line of each run that counts. A run with two known models counts once for each.
 
     Guarantee:
-        A struck run does not count, unless it was struck without a reason, or one that counts
-        started from its model: that one shows what it had learned. Test: ``tests/accounting/
+        A struck run does not count, unless it was struck without a reason or a run that counts
+        started from its model, and so shows what that had learned. Test: ``tests/accounting/
         test_odometer.py::test_what_a_model_started_from_counts_though_it_was_struck``.
     """
     every = (*entries, *others)
     earlier = {e.run for e in entries[: _last_start(entries, run)]} - {run}
-    last_line = {e.run: e for e in entries if e.run in earlier}  # what became of it later, too
+    last_line = {e.run: e for e in entries if e.run in earlier}  # even if later than that
     second_models = _lines_of_second_models(entries, earlier)
     ancestors = ancestor_runs(every, {run} if run else set(), bases)
 
@@ -324,14 +334,15 @@ def sum_spending(
 def _lines_of_second_models(
     entries: Sequence[OdometerEntry], runs: set[str]
 ) -> list[OdometerEntry]:
-    """A line for each further model of a run that was finished more than once."""
+    """A line for each additional model of a run that was finished more than once."""
     finished = [e for e in entries if e.run in runs and e.state == "finished"]
     last_model = {e.run: e.model for e in finished}
     return list({(e.run, e.model): e for e in finished if e.model != last_model[e.run]}.values())
 
 
 def _last_start(entries: Sequence[OdometerEntry], run: str | None) -> int:
-    """The place of the last line that says that ``run`` starts, or goes on; the end, if none."""
+    """The index of the last line in which ``run`` starts or resumes; the number of lines if there
+    is none."""
     ours = (n for n, e in enumerate(entries) if e.run == run and e.state == "started")
     return max(ours, default=len(entries))
 
@@ -339,9 +350,9 @@ def _last_start(entries: Sequence[OdometerEntry], run: str | None) -> int:
 def ancestor_runs(
     entries: Sequence[OdometerEntry], runs: set[str], bases: Iterable[str] = ()
 ) -> set[str]:
-    """The runs from whose models ``runs`` started, or one from ``bases``, at any remove: a model
-    is known by the hash of its file and by that of the numbers in it, which stays when it is saved
-    again."""
+    """The runs from whose models ``runs``, or a run that starts from ``bases``, descend. A model is
+    recognized by the hash of its file or by that of the numbers in it, which does not change when
+    it is saved again."""
     ancestors, hashes, descendants = set[str](), set(bases), runs
     while descendants or hashes:
         of_bases = ((e.base, e.base_tensors) for e in entries if e.run in descendants)
@@ -352,9 +363,9 @@ def ancestor_runs(
 
 
 def report_spending(history: SpendingHistory, *, delta: float) -> dict[str, Any]:
-    """What is known of a text, as JSON: each run with its own epsilon at ``delta``, and all that
-    count together, for the largest unit among them. Infinite is "inf", no protection null, as of
-    a run that is void."""
+    """What is known about a text, as JSON: each run with its own epsilon at ``delta``, and all runs
+    that count together, for the largest unit among them. Infinity is "inf"; the epsilon of a run
+    without protection, or of a void one, is null."""
     check_delta(delta)
     last = {e.run: e for e in history.entries}
     whole = history.spent()

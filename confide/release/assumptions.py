@@ -1,6 +1,7 @@
-"""What a certificate assumes of models from outside, of earlier models and texts, and of labels, a
-sentence each: they stand in its JSON, and so in every line and on every page that says what it
-promises."""
+"""What a certificate assumes about outside models, earlier models and texts, and labels.
+
+Each assumption is one clause of the certificate's JSON, and so appears in every line and on every
+page that states what it promises."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ PACKAGE_ASSUMPTION = (
 
 
 def assume_of_models_from_outside(fold: FilesPromise) -> list[str]:
-    """What is assumed of a model from outside that was trained with noise: that no text of a batch
-    decides what another adds (:func:`crtlib.training.probe.refuse_mixing` tries it)."""
+    """What is assumed about an outside model that was trained on with noise: that no text in a
+    batch affects what another text adds (:func:`crtlib.training.probe.refuse_mixing` tests it)."""
     ending = " had not read this text"
     apart = "apart from the earlier models that are counted, "
     names = [
@@ -42,11 +43,11 @@ def assume_of_models_from_outside(fold: FilesPromise) -> list[str]:
 
 
 def assume_of_earlier_models(spent: spending.SpentBudget, corpus: str) -> list[str]:
-    """What is assumed of the earlier models that the promise covers. What the last one assumes is
-    said again: a file, or a model, may have had the same name.
+    """What is assumed about the earlier models that the promise covers. An assumption that this
+    model makes too is repeated, since another file or model may have had the same name.
 
     Guarantee:
-        A promise of several models together stands on the conditions of each. Test:
+        A promise of several models together rests on the conditions of each. Test:
         ``tests/release/test_earlier_runs.py::test_the_conditions_of_earlier_runs_are_conditions_of_all``.
     """
     return list(dict.fromkeys(
@@ -57,21 +58,22 @@ def assume_of_earlier_models(spent: spending.SpentBudget, corpus: str) -> list[s
 
 
 def assume_of_earlier_texts(entries: Iterable[OdometerEntry], corpus: str) -> list[str]:
-    """What a promise assumes that covers the runs of these ``entries``, too, for the text with the
-    hash ``corpus``: a message that stood in another text several times was several messages there.
+    """What a promise for the text with the hash ``corpus`` assumes if it also covers the runs of
+    these ``entries``. A message that occurred several times in another text was several messages
+    there, so it is assumed to have been one.
 
     Guarantee:
         The certificate, its page, ``guarantee.txt``, the model's card and the last line of
-        ``train`` say it. Test: ``tests/release/test_what_is_assumed.py::
+        ``train`` state it. Test: ``tests/release/test_what_is_assumed.py::
         test_every_word_of_a_promise_with_earlier_texts_carries_its_condition``.
     """
     return [ONE_MESSAGE_ASSUMPTION] * any(e.corpus != corpus for e in entries)
 
 
 def assume_of_labels(record: Mapping[str, Any]) -> list[str]:
-    """What the bounds of the rates in a ``record`` assume of the labels that were counted, and of
-    the policies that they judged: the files of its package are known again, not what
-    else makes it (:func:`crtlib.screening.policy_names.check_policy_files_known`)."""
+    """What the bounds of the rates in a ``record`` assume about the labels that were counted and
+    the policies that they judged. A policy is recognized by the files of its own package, not by
+    whatever else it is made of (:func:`crtlib.screening.policy_names.check_policy_files_known`)."""
     labels = record["labels"] or {}
     given = labels.get("drawn") == "given"
     twice = "again" in record["rates"]["trace"]

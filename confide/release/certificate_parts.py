@@ -1,4 +1,4 @@
-"""The parts of a certificate, each from the record, the sources of the files and what was spent."""
+"""Collect the parts of a certificate from the record, the files' sources and earlier spending."""
 
 from __future__ import annotations
 
@@ -56,11 +56,13 @@ SETTINGS_NOTE = (
     "this model was taken, whatever somebody, or 'crtlib advise', chose them by"
 )
 ALWAYS_KNOWN = (EXACT_COUNTS_NOTE, SETTINGS_NOTE)
-"""What every promise treats as known: a setting that was chosen by the text tells of it."""
+"""What every promise treats as known: a setting chosen by looking at the text reveals some of
+it."""
 EARLIER_REPORTS_NOTE = "what reports on it counted on the text, where any were shown"
-"""Of each earlier model: its own certificate declares these counts, and no line has them."""
+"""Treated as known of each earlier model: its own certificate declares these counts, but no
+odometer line has them."""
 OF_AN_EARLIER_MODEL = ", of an earlier model"
-"""What ends the name of a value that was declared of one."""
+"""The ending of the name of a value that was declared for an earlier model."""
 REMOVAL_RELATION_NOTE = (
     "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
 )
@@ -74,31 +76,30 @@ def collect_certificate_parts(
     evidence: Mapping[str, Any] | None = None,
     require: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The parts of a certificate (:func:`confide.reports.certificate_pages.assemble_certificate`
-    seals them).
+    """Collect the parts of a certificate, for
+    :func:`confide.reports.certificate_pages.assemble_certificate` to seal.
 
     Args:
         trained: The training, with its record and what was spent before it.
-        name: Of the model; that of its folder if None.
-        secrets_per_person: For each of these numbers a row of guesses about a person with so many
-            secrets, or about a value that is said so often.
-        evidence: What an audit and a report say (:func:`confide.release.evidence.read_evidence`).
-        require: Limits that the certificate is held to.
+        name: The model's name; None: its folder's name.
+        secrets_per_person: For each of these numbers, the certificate has a row of guesses about a
+            person with that many secrets, or about a value that occurs that often.
+        evidence: What an audit and a report found (:func:`confide.release.evidence.read_evidence`).
+        require: Limits that the certificate is judged against.
 
     Returns:
-        The parts, as JSON has them. Every number that people read is made here or in
-        :class:`ComposedPromise`; pages and cards render it.
+        The parts, as JSON values. Every number that people read is computed here or in
+        :class:`ComposedPromise`; pages and cards only render it.
 
     Raises:
-        ValueError: For limits that are none.
+        ValueError: For a limit that is malformed.
 
     Guarantee:
-        All files say one number, and what it rests on stands beside it; none holds that lets every
-        guess be right. Tests: ``tests/release/test_one_number.py``, ``tests/release/
-        test_what_is_assumed.py::
+        All files state the same numbers, each beside what it rests on. A certificate that would
+        allow every guess to be right does not hold. Tests: ``tests/release/test_one_number.py``,
+        ``tests/release/ test_what_is_assumed.py::
         test_every_word_of_a_promise_with_earlier_texts_carries_its_condition``,
-        ``tests/release/test_limits.py::
-        test_what_lets_every_guess_be_right_promises_nothing``.
+        ``tests/release/test_limits.py:: test_what_lets_every_guess_be_right_promises_nothing``.
     """
     record, spent = trained.record, trained.spent or spending.SpentBudget(())
     promise, key = trained.promise(), bytes.fromhex(record["key"])
@@ -145,7 +146,7 @@ def collect_certificate_parts(
             ),
             *declare_of_earlier_models(spent),
         ],
-        "assumed": list(dict.fromkeys(assumed)),  # two models may assume one thing
+        "assumed": list(dict.fromkeys(assumed)),  # two models may assume the same
         "searched": {"trials": record["searched"]["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
         "spent_before": _describe_spending(trained, spent, promise, key),
@@ -156,7 +157,7 @@ def collect_certificate_parts(
 
 
 def is_every_guess_right(guesses: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
-    """Whether each bound on a right guess, as it is printed, is one that is called no promise.
+    """Whether every bound on a right guess, as printed, is so high that it promises nothing.
 
     >>> is_every_guess_right({"right_guess": [{"at_most": 1.0}], "value_guess": [{"at_most": 1.0}]})
     True
@@ -167,8 +168,9 @@ def is_every_guess_right(guesses: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
 
 
 def list_not_promised(unit: str, own: FilesPromise) -> list[str]:
-    """What no promise of this unit, and of the kind of these files, covers, a sentence each: a plan
-    has no epsilon, and is of exchanging a secret whatever its relation."""
+    """What no promise for this unit, and of the kind of these files, covers, a clause each. The
+    note on the relation of epsilon is left out for a plan: it has no epsilon, and its promise is
+    about exchanging a secret whatever its relation."""
     of_removal = own.neighbouring_relation == "add_or_remove" and own.plan is None
     return [
         *NOT_PROMISED,
@@ -180,10 +182,10 @@ def list_not_promised(unit: str, own: FilesPromise) -> list[str]:
 def _list_treated_as_public(
     record: Mapping[str, Any], spent: spending.SpentBudget, promise: ComposedPromise
 ) -> list[str]:
-    """What the promise takes to be known, of this model and of the earlier ones.
+    """What the promise treats as known about this model and the earlier ones.
 
     Guarantee:
-        No setting is a function of the text that is neither declared nor said to be known. Test:
+        Every setting that depends on the text is either declared or stated to be known. Test:
         ``tests/release/test_advise.py::test_a_choice_that_reads_the_text_is_treated_as_known``.
     """
     known = [*record["treated_as_public"], *ALWAYS_KNOWN]
@@ -196,11 +198,12 @@ def _list_treated_as_public(
 def _describe_spending(
     trained: CertifiableRun, spent: spending.SpentBudget, promise: ComposedPromise, key: bytes
 ) -> dict[str, Any]:
-    """What the runs before this one spent; ``alone`` is the promise of this model with those that
-    it started from, of the kind of the whole promise. A line's own hash tells of the text to who
-    knows the rest of it, so it leaves keyed."""
+    """What the runs before this one spent. ``alone`` is the promise of this model together with
+    those that it started from, of the same kind as the whole promise. Hashes of odometer lines are
+    keyed: a plain one reveals something about the text to anybody who knows the rest of the
+        line."""
     alone = replace(trained, spent=spent.of_ancestors()).promise()
-    of_any_one = promise.kind != BAYESIAN_KIND  # as the sentence in which it stands
+    of_any_one = promise.kind != BAYESIAN_KIND  # as in the sentence that prints it
     return {
         "alone": pair_as_json(alone.missed_bound() if of_any_one else alone.random_secret_bound()),
         "unprotected": spent.unprotected,
@@ -217,15 +220,15 @@ def _describe_spending(
 def declarations_as_json(
     every: Iterable[file_sources.DeclaredSource | file_sources.StoppedSource],
 ) -> list[dict[str, Any]]:
-    """Values that are declared public, as a certificate has them."""
+    """Values that are declared public, as a certificate lists them."""
     return [
         {"of": d.of, "value": d.value, "bits": float(round_up_to_figures(d.bits))} for d in every
     ]
 
 
 def declare_of_earlier_models(spent: spending.SpentBudget) -> list[dict[str, Any]]:
-    """What was declared public of the earlier models that the promise covers: it counts for each,
-    also where two have one value."""
+    """What was declared public for the earlier models that the promise covers. Each declaration
+    counts, even if two have the same value."""
     every = (row for e in spent.private for row in e.declared)
     return [{**row, "of": row["of"] + OF_AN_EARLIER_MODEL} for row in every]
 
@@ -233,12 +236,12 @@ def declare_of_earlier_models(spent: spending.SpentBudget) -> list[dict[str, Any
 def list_known_of_earlier_models(
     spent: spending.SpentBudget, own: Sequence[str], corpus: str
 ) -> list[str]:
-    """What the earlier models that the promise covers treated as known, but for what its ``own``
-    model does on the same text.
+    """What the earlier models that the promise covers treated as known, except what this model
+    treats as known too (``own``) if they read the same text.
 
     Guarantee:
-        What a report on one of them told of the text is known, though its line does not say it.
-        Test: ``tests/release/test_earlier_runs.py::
+        What a report on an earlier model revealed about the text is listed as known, although the
+        model's odometer line does not mention it. Test: ``tests/release/test_earlier_runs.py::
         test_the_reports_on_earlier_models_are_treated_as_known``.
     """
     facts = [
@@ -251,11 +254,11 @@ def list_known_of_earlier_models(
 
 
 def average_rates(promise: ComposedPromise, record: Mapping[str, Any]) -> FloatPair | None:
-    """The trace and the public rate on average over the draw of the labels
-    (:func:`crtlib.intervals.exchangeable_rate`); None where nobody drew them, all were read or
-    chosen from, an earlier search adds to the rates of this one, its bounds are not of its counts,
-    turns were read twice, or a rate is charged up to 1, which would void what the others
-    promise."""
+    """The trace and the public rate averaged over the draw of the labels
+    (:func:`crtlib.intervals.exchangeable_rate`). None if the labels were not drawn at random, if
+    nobody is left who was neither read nor chosen from, if an earlier search adds to the rates of
+    this one, if a bound does not follow from its counts, if turns were read twice, or if an average
+    is 1, which would void what the other bounds promise."""
     labels = record["labels"] or {}
     trace, public = (record["rates"][name] for name in ("trace", "public"))
     alone = (

@@ -1,5 +1,6 @@
-"""From a release to its certificate: the fold over the sources of its files, composed with what was
-spent before, sealed, written as a page and as JSON, and verified again.
+"""Write the certificate of a release, as a page and as JSON, and verify it again.
+
+The promise of the release's files is composed with what was spent before, and sealed.
 
 >>> for path in name_evidence_files(Path("model.html"), "aisvs"):
 ...     print(path)
@@ -59,33 +60,32 @@ def write_certificate(
     standard: str | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Write the page ``out`` and, of the same name, the JSON.
+    """Certify a model: write the page ``out`` and, under the same name, the JSON.
 
     Args:
-        model: Its folder, with its record beside it.
+        model: The model's folder, with its record beside it.
         out: The page.
-        name: What the model is called (:func:`crtlib.checks.check_plain_name`); None: as its
-            folder is.
+        name: The model's name (:func:`crtlib.checks.check_plain_name`); None: its folder's name.
         audience: Whom the page is for: "officer", "engineer" or "both".
         audit: Evidence to attach: ``audit.json``.
         report: Evidence to attach: the folder of a report.
-        odometer_folder: Of the odometer; None: where the record says.
-        secrets_per_person: For each of these numbers a row of guesses about a person with so many
-            secrets, or about a value that is said so often.
-        require: Limits (:func:`confide.release.limits.judge_limits`), whose verdict it gives.
-        standard: Write beside it what it shows of the requirements of this standard, too
-            (:mod:`confide.reports.standards`); None: nothing.
+        odometer_folder: The odometer; None: the one that the record names.
+        secrets_per_person: For each of these numbers, the certificate has a row of guesses about a
+            person with that many secrets, or about a value that occurs that often.
+        require: Limits that the certificate judges (:func:`confide.release.limits.judge_limits`).
+        standard: Also write which requirements of this standard the certificate meets
+            (:mod:`confide.reports.standards`); None: write no such files.
         force: Replace files that exist.
 
     Returns:
         The certificate, sealed.
 
     Raises:
-        ValueError: Where the run has no record, or the files exist and not ``force``.
+        ValueError: If the run has no record, or the files exist and ``force`` is not set.
 
     Guarantee:
-        All files are written or none; they are public (0644, less the umask) where the verdict is
-        "holds", else private. Tests: ``tests/release/test_verifier.py::
+        Either all files are written or none. They are public (0644, less the umask) if the verdict
+        is "holds", else private. Tests: ``tests/release/test_verifier.py::
         test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command``,
         ``tests/release/test_certify.py::test_a_real_run_has_a_certificate_that_the_schema_allows``.
     """
@@ -132,13 +132,13 @@ def _check_arguments(
 
 
 def _list_output_paths(page: Path, standard: str | None) -> tuple[Path, ...]:
-    """The files that a certificate is: page, JSON and those of a standard."""
+    """The files that make up a certificate: its page, its JSON and those for a standard."""
     evidence_files = name_evidence_files(page, standard) if standard else ()
     return (page, page.with_suffix(".json"), *evidence_files)
 
 
 def _check_output_paths(page: Path, paths: Iterable[Path], *, force: bool) -> None:
-    """Raise ``ValueError`` for one of the files of a certificate that may not be written."""
+    """Raise ``ValueError`` if one of the files of a certificate may not be written."""
     for path in paths:
         if path.is_symlink():
             raise ValueError(f"--out: {path} is a link; name the file itself")
@@ -151,7 +151,7 @@ def _check_output_paths(page: Path, paths: Iterable[Path], *, force: bool) -> No
 def _build_signed_certificate(
     parts: Mapping[str, Any], trained: CertifiableRun, audience: str, page_name: str
 ) -> tuple[dict[str, Any], str]:
-    """The certificate, signed where the odometer has a key, and its page, whose hash it holds."""
+    """The certificate, signed if the odometer has a key, and its page, whose hash it contains."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     certificate = certificate_pages.assemble_certificate(parts, issued=now.replace("+00:00", "Z"))
     if trained.key:
@@ -167,9 +167,9 @@ def _build_signed_certificate(
 def _order_files(
     certificate: Mapping[str, Any], pages: Mapping[Path, str], trained: CertifiableRun, page: Path
 ) -> list[tuple[Path, str, int]]:
-    """What is written, each file with its text and its mode, in the order in which names change:
-    the JSON last, as it says that all others are there. Within the folder of the model, the signed
-    list of the release has them, too, and is written just before it."""
+    """The files to write, each with its text and mode, in the order in which they take their names.
+    The JSON is last: once it is there, so are all others. If the page is inside the model's folder,
+    the signed list of the release is extended by these files, and comes just before the JSON."""
     holds = certificate["verdict"] == "holds"
     mode = outputs.PUBLIC_FILE_MODE if holds else outputs.PRIVATE_FILE_MODE
     certificate_json = json.dumps(certificate, indent=1, allow_nan=False) + "\n"
@@ -185,7 +185,8 @@ def _order_files(
 
 
 def name_evidence_files(page: Path, standard: str) -> tuple[Path, Path]:
-    """Where page and JSON stand of what the certificate ``page`` shows of a standard."""
+    """The paths of the page and the JSON that state what the certificate ``page`` shows about a
+    standard."""
     check_choice("evidence", standard, standards.STANDARDS)
     return page.with_suffix(f".{standard}.html"), page.with_suffix(f".{standard}.json")
 
@@ -193,7 +194,7 @@ def name_evidence_files(page: Path, standard: str) -> tuple[Path, Path]:
 def _render_evidence_files(
     value: Mapping[str, Any], model: StrPath, page: Path, standard: str
 ) -> dict[Path, str]:
-    """The two files of :func:`name_evidence_files`, as a certificate gives them."""
+    """The two files of :func:`name_evidence_files`, rendered from a certificate."""
     evidence_page, evidence_json = name_evidence_files(page, standard)
     evidence = standards.assemble_evidence(value, standard)
     words = ["crtlib", "certify", Path(model).resolve().name, "--out", page.name]
@@ -205,8 +206,8 @@ def _render_evidence_files(
 
 
 def _is_half_written(page: Path) -> bool:
-    """Whether one of the two files of a certificate is there and ours: a kill between their names
-    left it, and the same command makes both."""
+    """Whether only one of a certificate's two files exists, and we wrote it: the command was killed
+    before the other took its name, and when repeated it makes both."""
     certificate_json = page.with_suffix(".json")
     if page.is_file() == certificate_json.is_file():
         return False
@@ -220,7 +221,7 @@ def _is_half_written(page: Path) -> bool:
 def _render_certificate(
     value: Mapping[str, Any], trained: CertifiableRun, audience: str, name: str
 ) -> str:
-    """The page for an audience, which has this name; without its own hash and the signature."""
+    """The page of this name for an audience; it contains neither its own hash nor the signature."""
     value = {k: v for k, v in value.items() if k not in ("page_sha256", "signature")}
     promise, profile = trained.promise(), None
     if value["verdict"] == "holds" and audience != "officer" and promise.has_noise_bound:
@@ -232,7 +233,7 @@ def _render_certificate(
 
 
 def summarise_certificate(value: Mapping[str, Any]) -> str:
-    """One line for a terminal."""
+    """A certificate in one line, for a terminal."""
     if beyond := [row["limit"] for row in value.get("limits", ()) if not row["met"]]:
         return f"does not meet your limits: {', '.join(beyond)}; {_verdict_line(value)}"
     return (
@@ -263,8 +264,9 @@ def _verdict_line(value: Mapping[str, Any]) -> str:
 
 
 def _say_promises_little(value: Mapping[str, Any]) -> str:
-    """A warning where delta is above one over what a promise is of (of a secret drawn at random the
-    people, of whom one is drawn first): it would be kept by a model that publishes one of them.
+    """A warning if delta is above 1/n, where n is the number of units that the promise is about; a
+    model that publishes one of them would keep such a promise. For a secret drawn at random, n is
+    the number of people, since a person is drawn first.
 
     >>> bayesian = {"kind": BAYESIAN_KIND, "secret": {"delta": 0.26}, "missed": {"delta": 1e-5}}
     >>> every = {"kind": "dp", "missed": {"delta": 0.1}}
@@ -292,29 +294,30 @@ def compare_certificate_with_run(
     odometer_folder: StrPath | None = None,
     standard: str | None = None,
 ) -> tuple[str | None, dict[str, Any]]:
-    """Whether a certificate is what its run gives again.
+    """Compare a certificate with what its run yields when it is certified again.
 
     Args:
-        model: Its folder, with its record beside it.
+        model: The model's folder, with its record beside it.
         out: The page of the certificate; its JSON has the same name.
-        odometer_folder: Of the odometer; None: where the record says.
-        standard: Compare what stands beside it of this standard, too; None: nothing.
+        odometer_folder: The odometer; None: the one that the record names.
+        standard: Also compare the files for this standard; None: no such files.
 
     Returns:
-        The first difference (None: there is none), and the certificate. Schema, id, bounds of the
-        rates, hash of the model, every number from the ledger and the page are compared.
+        The first difference (None: there is none), and the certificate. The comparison covers the
+        schema, the id, the bounds of the rates, the model's hash, every number from the ledger, and
+        the page.
 
     Raises:
-        ValueError: Where there is nothing to verify.
+        ValueError: If there is nothing to verify.
 
     Guarantee:
-        A number, a model or a page that was changed is named. Tests:
+        Any change to a number, the model or the page is reported. Tests:
         ``tests/release/test_certify.py::test_a_changed_number_is_noticed``,
         ``tests/release/test_certify.py::test_another_model_and_a_changed_page_are_noticed``.
     """
     page = Path(out).with_suffix(".html")
     if standard:
-        name_evidence_files(page, standard)  # refuses a standard that is not known
+        name_evidence_files(page, standard)  # refuses an unknown standard
     value = read_json_object(page.with_suffix(".json"))
     if "id" not in value or "verdict" not in value:
         raise ValueError(f"{page.with_suffix('.json')}: is no certificate")

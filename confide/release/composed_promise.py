@@ -1,5 +1,6 @@
-"""What a training and those before it promise together: the fold over the files' sources, composed
-with the events and the rates of earlier runs.
+"""What a training and those before it promise together.
+
+The promise of the files' sources is composed with the events and the rates of earlier runs.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ PROFILE_DELTAS = tuple(10.0**-k for k in range(4, 13))
 
 
 def round_bound_up(value: float) -> float | str:
-    """A bound as the certificate writes it: three figures, rounded upwards."""
+    """A bound as the certificate states it: rounded up to three figures."""
     return "inf" if math.isinf(value) else float(round_up_to_figures(value))
 
 
 @dataclass(frozen=True)
 class ComposedPromise:
-    """All that composes to a guarantee: what the files say, the events of this run and of those
-    before, how many of their points one unit holds, and the rates of all their screenings
-    together."""
+    """Everything that composes into a guarantee: what the files promise, the events of this run and
+    of earlier ones, for each event how many of its points one unit holds (``groups``), and the
+    combined rates of all screenings."""
 
     files_promise: FilesPromise
     events: tuple[SampledGaussian, ...]
@@ -48,16 +49,16 @@ class ComposedPromise:
     accountant: str
     delta: float
     counts_masked_copies: bool = True
-    """Whether several messages that are masked together may become copies of each other."""
+    """Whether several messages may become copies of each other once they are masked."""
 
     @property
     def has_noise_bound(self) -> bool:
-        """Whether noise that an accountant knows protects each point."""
+        """Whether each point is protected by noise that an accountant can account for."""
         return self.files_promise.kind not in ("none", SECRET_PLAN_KIND)
 
     @property
     def kind(self) -> str:
-        """What is promised; an earlier run may leave less than the files say."""
+        """The kind of promise; because of earlier runs it may be less than the files alone keep."""
         return (
             source_fold.classify_promise(self.gamma, self.delta2)
             if self.has_noise_bound
@@ -66,7 +67,7 @@ class ComposedPromise:
 
     @property
     def privacy_profile(self) -> PrivacyProfile:
-        """The profile of a secret that is in clear."""
+        """The privacy profile of a secret that is trained on in clear."""
         return privacy_cost.privacy_profile(
             self.events,
             self.accountant,
@@ -75,7 +76,7 @@ class ComposedPromise:
         )
 
     def missed_bound(self) -> FloatPair:
-        """(epsilon, delta) of one that the search passed over."""
+        """(epsilon, delta) for a secret that the search passed over."""
         return (
             (self.privacy_profile(self.delta), self.delta)
             if self.has_noise_bound
@@ -83,7 +84,7 @@ class ComposedPromise:
         )
 
     def random_secret_bound(self) -> FloatPair:
-        """(epsilon, delta) of one drawn at random (Theorem 8.3, delta2 added in full)."""
+        """(epsilon, delta) for a secret drawn at random (Theorem 8.3, delta2 added in full)."""
         if self.kind != BAYESIAN_KIND:
             return self.missed_bound()
         delta = min(1.0, self.delta + self.delta2)
@@ -92,8 +93,8 @@ class ComposedPromise:
         ), delta
 
     def right_guess_chance(self, copies: int, trace_rate: float, public_rate: float) -> float:
-        """How often a guess is right, whether a secret in so many messages stood there or was
-        blacked out: for replacement, whatever the relation of the epsilon."""
+        """The largest chance of guessing correctly whether a secret in ``copies`` messages was
+        there or was blacked out. It is for replacement, whatever the relation of the epsilon."""
         gained = guess_bounds.guess_advantage(
             self.events, copies=copies, trace_rate=trace_rate, public_rate=public_rate,
             neighbouring_relation="replace", group=self.groups,
@@ -103,15 +104,15 @@ class ComposedPromise:
     def right_guesses(
         self, copies: Sequence[int], average_rates: FloatPair | None = None
     ) -> list[tuple[str, int, float]]:
-        """About whom, in how many messages, and how often a guess is right: the rows of a
-        certificate, unrounded. A plan has none. ``average_rates``: the trace and the public rate on
-        average over the draw of the labels, where there are any
+        """The right guesses of a certificate, unrounded: rows of whom the guess is about, in how
+        many messages, and the largest chance that it is right. A plan has none. ``average_rates``:
+        the trace and the public rate averaged over the draw of the labels, if they are known
         (:func:`confide.release.certificate_parts.average_rates`).
 
         Guarantee:
-            Of a person, or a value, in k messages each of these may change a private point though
-            none leaves a trace alone: masked, they may be copies of each other. So where copies are
-            hidden no trace rate is counted on for k > 1. Test:
+            Where copies are hidden, no trace rate is relied on for a person, or a value, in k > 1
+            messages: each of these may change a private point although none leaves a trace alone,
+            since they may be copies of each other once they are masked. Test:
             ``tests/release/test_repeated_messages.py::test_messages_of_one_template_that_are_masked_together``.
         """
         if not self.has_noise_bound:
@@ -133,13 +134,14 @@ class ComposedPromise:
         ]
 
     def value_guesses(self) -> list[FloatPair]:
-        """Priors, and chances to name a value: a prior is that among the values which the policies
-        would treat alike (:func:`crtlib.accounting.guess_bounds.value_guess_rate`). One in place of
-        another is replacement, whatever the relation of the epsilon; a plan says it itself.
+        """Pairs of a prior and the largest chance of naming a value. The prior is among the values
+        that the policies would treat alike
+        (:func:`crtlib.accounting.guess_bounds.value_guess_rate`). Putting one in place of another
+        is replacement, whatever the relation of the epsilon. A plan brings pairs of its own.
 
         Guarantee:
-            Whether a value is learned with noise depends on it, so a chance among all values may
-            be smaller than that which is promised of. Test:
+            The prior is not among all values: whether a value is learned with noise depends on the
+            value, so among all of them its chance may be smaller than the prior used here. Test:
             ``tests/release/test_what_is_assumed.py::test_the_chance_of_a_value_is_among_those_that_are_treated_alike``.
         """
         if plan := self.files_promise.plan:
@@ -154,7 +156,7 @@ class ComposedPromise:
         ]
 
     def guarantee(self) -> dict[str, Any]:
-        """As the certificate has it."""
+        """The guarantee, as the certificate has it."""
         plan, accountant, charged = self.files_promise.plan, self.accountant, 0.0
         if self.has_noise_bound:
             accountant = self.privacy_profile.answer(self.delta).accountant
@@ -174,7 +176,7 @@ class ComposedPromise:
     def guesses(
         self, copies: Sequence[int], average_rates: FloatPair | None = None
     ) -> dict[str, Any]:
-        """As the certificate has them, rounded upwards."""
+        """The guesses, as the certificate has them, rounded upwards."""
         return {
             "right_guess": [
                 {"who": who, "copies": k, "prior": 0.5, "at_most": round_chance_up(p)}
@@ -195,14 +197,14 @@ def compose_promise(
     trials: int = 1,
     law: str | None = None,
 ) -> ComposedPromise:
-    """What this run and those before it promise together.
+    """The promise that this run and those before it make together.
 
     Args:
         files_promise: What the files of this run promise alone.
-        spent: What was spent before on the same text; None: nothing is known of it.
-        delta: That of the noise alone.
-        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
-        trials: Trainings of which this model was chosen; each is charged like this one.
+        spent: What was spent before on the same text; None: nothing is known about it.
+        delta: The delta of the noise alone.
+        accountant: As for :func:`crtlib.accounting.privacy_cost.epsilon`.
+        trials: Trainings from which this model was chosen; each is charged like this one.
         law: How the labels behind its rates were drawn (:func:`confide.odometer_lines.draw_law`).
     """
     before = spent or spending.SpentBudget(())
@@ -239,8 +241,8 @@ def pair_as_json(pair: FloatPair) -> dict[str, Any]:
 
 
 def tabulate_privacy_profile(promise: ComposedPromise) -> dict[str, Any]:
-    """What stands on the engineer's page beyond the certificate: delta at some epsilons and back,
-    under both relations, and the trade-off curves (type I, type II) of a secret."""
+    """What the engineer's page shows beyond the certificate: delta at some epsilons and epsilon at
+    some deltas, under both relations, and the trade-off curves (type I, type II) of a secret."""
     curves = {
         relation: privacy_cost.privacy_profile(
             promise.events, "pld", neighbouring_relation=relation, group=promise.groups

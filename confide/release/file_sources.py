@@ -1,4 +1,4 @@
-"""What a released file may know of private text: its source, as a value."""
+"""Sources: values that state what a released file may know of private text."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ SourceType = TypeVar("SourceType")
 NOT_READ = " had not read this text"
 NOT_MADE_FROM = " was not made from this text"
 ONE_NAME = "no two names in this text are of one person"
-"""What a promise of a person assumes: who is called in two ways is two of them to it."""
+"""What a promise to a person assumes: somebody with two names would count as two people."""
 TAUGHT_A_POLICY = " taught a policy"
 TOOK_STEPS = ", which took the steps, taught the model nothing of this text beside them"
 NOTHING_KEPT = (
     ", kept nothing of one text for the loss of another, and let no text choose a learning rate"
 )
-"""The end of what is assumed of a script. Lines of before November 2026 have none."""
+"""The end of what is assumed of a script. Odometer lines from before November 2026 lack it."""
 
 
 POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
-"""Bounds between which a release says how many private points there are: four to a doubling."""
+"""The numbers between which a release states its number of private points: four to a doubling."""
 
 
 @dataclass(frozen=True)
 class Screening:
-    """A pair of policies on one text, and upper bounds of its rates: ``trace``, a secret leaves a
-    trace in the redacted text; ``public``, a secret stands where both policies are silent."""
+    """A pair of policies on one text, and upper bounds on its rates: ``trace``, that a secret
+    leaves a trace in the redacted text; ``public``, that a secret is where neither policy flags
+    anything."""
 
     id: str
     trace: UnitInterval
@@ -47,12 +48,13 @@ class Screening:
 
 
 RAW_TEXT_SCREENING = Screening("", trace=1.0, public=0.0)
-"""That of a run on raw text: no secret is left out of it."""
+"""The screening of a run on raw text, from which no secret is left out."""
 
 
 @dataclass(frozen=True)
 class ConstantSource:
-    """Nothing of the text, or what every promise treats as known: a format, single bytes."""
+    """Knows nothing of the text, or only what every promise treats as known: a format, single
+    bytes."""
 
     of: str
     kind: Literal["constant"] = "constant"
@@ -60,10 +62,10 @@ class ConstantSource:
 
 @dataclass(frozen=True)
 class NoisedSource:
-    """The private steps of one run. ``screening`` is None where they read raw text: no secret is
-    amplified then. ``holds``: how many points of a smaller unit one ``unit`` holds at the most.
-    ``hides_copies``: second occurrences of a message were masked or left out, so that several
-    messages of one template, masked together, become copies of each other."""
+    """The private steps of one run. ``screening`` is None if they read raw text; then redaction
+    amplifies the protection of no secret. ``holds``: the largest number of points of each smaller
+    unit in one ``unit``. ``hides_copies``: second occurrences of a message were masked or left out,
+    so several messages from one template become copies of each other once they are masked."""
 
     run: str
     unit: PrivacyUnit
@@ -77,9 +79,10 @@ class NoisedSource:
 
 @dataclass(frozen=True)
 class PlannedSource:
-    """The private steps of a run under a plan: pairs of a prior and of the chance that the noise
-    leaves to guess a secret that the plan knows; ``keeps``: each is what was promised;
-    ``of_people``: one secret is all that the values of one person touch."""
+    """The private steps of a run under a plan. ``guesses``: pairs of a prior and of the chance that
+    the noise leaves of guessing a secret that the plan knows. ``keeps``: all of these are within
+    what the plan promised. ``of_people``: a secret is every point that one person's values touch,
+    rather than the points that hold one value."""
 
     run: str
     plan: str
@@ -92,7 +95,7 @@ class PlannedSource:
 
 @dataclass(frozen=True)
 class ScreenedSource:
-    """Learned without noise where both policies are silent: it charges the public rate."""
+    """Learned without noise where neither policy flags anything; charges the public rate."""
 
     of: str
     screening: Screening
@@ -101,7 +104,7 @@ class ScreenedSource:
 
 @dataclass(frozen=True)
 class RedactedSource:
-    """Learned without noise from redacted text: it charges the trace rate."""
+    """Learned without noise from redacted text; charges the trace rate."""
 
     of: str
     screening: Screening
@@ -110,9 +113,10 @@ class RedactedSource:
 
 @dataclass(frozen=True)
 class BaseSource:
-    """An earlier model: one whose run is ``known`` and counted as having read this text; one whose
-    run is known to have read other text (``elsewhere``), or one from ``outside``, of both of which
-    it is assumed that they never read this one; or one of crtlib of which nobody knows the run."""
+    """An earlier model from which a run started. ``lineage`` is "known" for one whose run is known
+    and counted as having read this text; "elsewhere" for one whose run is known to have read other
+    text; "outside" for one made elsewhere; "unknown" for one made by crtlib in an unknown run. Of
+    models from "elsewhere" or "outside" it is assumed that they never read this text."""
 
     name: str
     lineage: Literal["known", "elsewhere", "outside", "unknown"]
@@ -121,7 +125,7 @@ class BaseSource:
 
 @dataclass(frozen=True)
 class DeclaredSource:
-    """A value of the text that the releaser calls public: one of ``among``, which is a finite set
+    """A value of the text that the releaser declares public. It is one of ``among``, a finite set
     that does not depend on the text."""
 
     of: str
@@ -141,8 +145,8 @@ class DeclaredSource:
 
 @dataclass(frozen=True)
 class StoppedSource:
-    """After which of its ``steps`` a script ended a training early. It may have looked at text that
-    no noise protects, as at an evaluation, so the number is declared public.
+    """The step, out of ``steps``, after which a script ended a training early. The script may have
+    looked at text that no noise protects, such as an evaluation, so the number is declared public.
 
     >>> round(StoppedSource(3, 100).bits, 1)
     6.6
@@ -155,7 +159,7 @@ class StoppedSource:
 
     @property
     def value(self) -> str:
-        """The number, as it is shown."""
+        """The number as it is shown."""
         return f"{self.number:,}"
 
     @property
@@ -167,7 +171,7 @@ class StoppedSource:
 @dataclass(frozen=True)
 class RawSource:
     """Learned from raw text without noise, or from what one message decided about others, as the
-    clause ``of`` says. It may leave; nothing is promised then."""
+    clause ``of`` states. It may leave, but then nothing is promised."""
 
     of: str
     kind: Literal["raw"] = "raw"
@@ -175,8 +179,9 @@ class RawSource:
 
 @dataclass(frozen=True)
 class BroughtSource:
-    """What the releaser brought that decided how the text is read, as a file of rules, of which it
-    is assumed that it was not made from this text. ``name`` is what may be shown of it."""
+    """Something that the releaser supplied and that decided how the text is read, such as a file of
+    rules; it is assumed that it was not made from this text. ``name`` is a name for it that may be
+    shown."""
 
     name: str
     kind: Literal["brought"] = "brought"
@@ -184,8 +189,8 @@ class BroughtSource:
 
 @dataclass(frozen=True)
 class ScriptSource:
-    """A script that took steps, where the command did not: nobody sees what else it did.
-    ``name`` is that of its file, ``sha256`` its hash, empty where there is no file."""
+    """A script that took the steps in place of the command; nobody sees what else it did. ``name``
+    is its file's name and ``sha256`` its hash, which is empty if there is no file."""
 
     name: str
     sha256: str
@@ -193,21 +198,21 @@ class ScriptSource:
 
 
 UNKNOWN_SCRIPT = ScriptSource("an unknown script", "")
-"""Who may have taken the steps before a checkpoint of which nobody knows where it was made."""
+"""Stands for whoever took the steps before a checkpoint of unknown origin."""
 
 
 @dataclass(frozen=True)
 class TaughtSource:
-    """A policy that learned from labelled text decided how the text is read. ``people``: of how
-    many people of the corpus, those included that are held out; None where nobody knows."""
+    """A policy that learned from labelled text decided how the text is read. ``people``: how many
+    people of the corpus it learned from, including those who are held out; None if unknown."""
 
     people: int | None
     kind: Literal["taught"] = "taught"
 
 
 def teaching_assumption(source: TaughtSource) -> str:
-    """What is assumed of the people who taught a policy. What one of these says decided how
-    others are read, so of them nothing is proved.
+    """What is assumed about the people who taught a policy. What they wrote decided how others are
+    read, so nothing is proved for them.
 
     >>> teaching_assumption(TaughtSource(0))
     'nobody of this text taught a policy under another name'
@@ -216,7 +221,7 @@ def teaching_assumption(source: TaughtSource) -> str:
     """
     if source.people == 0:
         return f"nobody of this text{TAUGHT_A_POLICY} under another name"
-    # Some of those who are counted may be held out of what is trained on.
+    # Some of those who are counted may be held out of training.
     most = "" if source.people is None else f", at most {source.people:,},"
     return (
         f"for the people of this text who{TAUGHT_A_POLICY}{most} masking a secret of theirs "
@@ -226,8 +231,8 @@ def teaching_assumption(source: TaughtSource) -> str:
 
 
 def says_people_taught(sentence: str) -> bool:
-    """Whether an assumption of a model is that people of its text taught a policy: nothing is
-    proved of these, and no line says who they are.
+    """Whether a model's assumption says that people of its text taught a policy. Nothing is proved
+    for those people, and no odometer line says who they are.
 
     >>> says_people_taught(teaching_assumption(TaughtSource(3)))
     True
@@ -238,7 +243,7 @@ def says_people_taught(sentence: str) -> bool:
 
 
 def script_source() -> ScriptSource:
-    """The program that runs, by its file; a notebook has none."""
+    """The program that is running, by its file; a notebook has none."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if path is None or not Path(path).is_file():
         return ScriptSource("a notebook or console", "")
@@ -246,9 +251,10 @@ def script_source() -> ScriptSource:
 
 
 def script_assumption(script: ScriptSource) -> str:
-    """What is assumed of who took the steps. A loss of its own is tried before the first step; that
-    it keeps nothing at a later one, as a number or a tensor that learns does, nobody can try, nor
-    that a rate is no function of what a model says of text that is held out.
+    """What is assumed about the script that took the steps. A custom loss is tested before the
+    first step. No test can show that it keeps no state at a later step, such as a number or a
+    tensor that learns, or that a learning rate does not depend on the model's results on held-out
+    text.
 
     >>> script_assumption(ScriptSource("run.py", "")).partition(" beside them, ")[2]
     'kept nothing of one text for the loss of another, and let no text choose a learning rate'
@@ -258,12 +264,12 @@ def script_assumption(script: ScriptSource) -> str:
 
 
 def independence_assumption(name: str) -> str:
-    """What is assumed of what somebody brought."""
+    """What is assumed about something that the releaser supplied."""
     return name + NOT_MADE_FROM
 
 
 def assumption_of_earlier(sentence: str, *, same_text: bool) -> str:
-    """What an earlier model assumed, as a later one on the ``same_text`` or another says it.
+    """An earlier model's assumption, worded for a later model on the ``same_text`` or on another.
 
     >>> assumption_of_earlier("gpt2 had not read this text", same_text=True)
     'gpt2, from which an earlier model started, had not read this text'
@@ -312,21 +318,21 @@ SOURCES_ADAPTER: TypeAdapter[list[FileSource]] = TypeAdapter(
 
 @dataclass(frozen=True)
 class SourcedContent:
-    """Content, or the file that holds it, and all that it may know."""
+    """Content, or the file that holds it, with the sources that state what it may know."""
 
     content: bytes | Path
     sources: frozenset[FileSource]
 
     @classmethod
     def text(cls, text: str, *parts: SourcedContent | FileSource) -> SourcedContent:
-        """A text made from these: it knows what all of them know."""
+        """A text made from ``parts``: it may know all that they may know."""
         known = (p.sources if isinstance(p, SourcedContent) else {p} for p in parts)
         return cls(text.encode(), frozenset[FileSource]().union(*known))
 
 
 def declare_interval(of: str, value: float, bounds: Sequence[float]) -> DeclaredSource:
-    """A number as the interval between two of ``bounds`` in which it lies; one that is no number
-    as the last.
+    """Declare a number by the interval between two of ``bounds`` in which it lies; NaN is declared
+    as the last interval.
 
     >>> declare_interval("perplexity", 12.3, (8, 16)).value
     '8 to 16'
@@ -338,12 +344,12 @@ def declare_interval(of: str, value: float, bounds: Sequence[float]) -> Declared
 
 
 def round_down_points(points: int) -> int:
-    """Of that many private points those of which a release may depend: rounded down to one of
-    ``POINT_COUNT_BOUNDS``, or 8.
+    """Round a number of private points down to one of ``POINT_COUNT_BOUNDS``, or up to 8 if it is
+    smaller: a release may depend on this value only.
 
     Guarantee:
-        What leaves depends on the number of private points as it is declared, and no further, so
-        that few single messages can change it. Test: ``tests/release/test_declared_counts.py::
+        What leaves depends on the number of private points only through its declared value, so few
+        single messages can change it. Test: ``tests/release/test_declared_counts.py::
         test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_declared``.
 
     >>> [round_down_points(n) for n in (3, 11, 1023, 1024)]

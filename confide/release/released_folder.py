@@ -1,5 +1,6 @@
-"""A released folder: every file that others may see is written here, or listed (certificates), and
-says what it may know of private text; what is promised is computed from that.
+"""A released folder, in which every file that others may see declares what it may know of private
+text. The files are written here, or only listed (certificates), and the promise is computed from
+what they declare.
 
 >>> from confide.release.file_sources import NoisedSource
 >>> from confide.release.file_sources import ScreenedSource
@@ -45,21 +46,21 @@ from crtlib.files import StrPath
 
 
 class Release:
-    """A folder that others may see, while it is written."""
+    """A folder that others may see, while it is being written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sources: dict[str, frozenset[FileSource]] = {}
 
     def write(self, name: str, value: SourcedContent) -> None:
-        """Put a value into the folder under a name that no text decides.
+        """Write a value into the folder, under a name that does not depend on any text.
 
         Args:
-            name: The file's name below the folder.
-            value: Its content, with the sources that say what it may know.
+            name: The file's path relative to the folder.
+            value: Its content, with the sources that declare what it may know.
 
         Raises:
-            ValueError: Where it does not say what it may know.
+            ValueError: If it declares no source, or the name is not allowed.
 
         Guarantee:
             No byte leaves without a source. Test:
@@ -79,24 +80,24 @@ class Release:
         self.sources[name] = value.sources
 
     def write_folder(self, folder: Path, *parts: SourcedContent | FileSource) -> None:
-        """Write all files of a private folder, each of which knows what ``parts`` know."""
+        """Write all files of a private folder; each may know all that ``parts`` may know."""
         known = SourcedContent.text("", *parts).sources
         for name in list_contents(folder):
             self.write(name, SourcedContent(folder / name, known))
 
     def close(self, key: Ed25519PrivateKey, run: str) -> None:
-        """List and sign all that is there; the marker of the folder is ours too, and knows what all
-        files know.
+        """List and sign every file in the folder, including its marker, which may know all that the
+        other files may know.
 
         Args:
-            key: Of the odometer.
-            run: The run of the odometer.
+            key: The odometer's key.
+            run: The run's name in the odometer.
 
         Raises:
-            ValueError: For a file that did not come through :meth:`write`.
+            ValueError: For a file that was not written by :meth:`write`.
 
         Guarantee:
-            The signed list names every file of the folder, with its hash and its sources. Tests:
+            The signed list names every file in the folder, with its hash and its sources. Tests:
             ``tests/release/test_released_folder.py::test_nothing_leaves_that_does_not_say_what_it_knows``,
             ``tests/release/test_released_folder.py::test_a_release_is_read_as_it_was_written``.
         """
@@ -119,9 +120,9 @@ class Release:
 def list_more_files(
     folder: Path, contents: Mapping[Path, bytes], key: Ed25519PrivateKey
 ) -> str | None:
-    """The signed list of a release with further files, which will be written with these contents
-    and were computed from the sources of all others: the certificate. None where another key signed
-    the list: it stays as it is."""
+    """The signed list of a release, extended by files that are about to be written (a certificate).
+    Their sources are those of all other files, since they were computed from these. None if another
+    key signed the list, which then stays as it is."""
     try:
         content = read_signed(folder / RELEASE_FILE, key.public_key().public_bytes_raw().hex())
     except ValueError:
@@ -134,7 +135,7 @@ def list_more_files(
 
 
 def _write_file_list(folder: Path, content: Mapping[str, Any], key: Ed25519PrivateKey) -> None:
-    """Sign the list of a release, and write it."""
+    """Sign the file list of a release and write it."""
     files.write_text(folder / RELEASE_FILE, _signed_list(content, key), outputs.PUBLIC_FILE_MODE)
 
 
@@ -143,12 +144,13 @@ def _signed_list(content: Mapping[str, Any], key: Ed25519PrivateKey) -> str:
 
 
 def _file_row(path: Path, sources: list[int]) -> dict[str, Any]:
-    """A file in the list of a release, with the numbers of its sources."""
+    """The row of a file in the list of a release: its hash and the numbers of its sources."""
     return {"sha256": outputs.hash_file(path), "sources": sources}
 
 
 def list_contents(folder: Path) -> list[str]:
-    """All that lies in a folder, links and empty folders included: a name can tell something."""
+    """The paths of everything in a folder, including links and empty folders, since a name alone
+    can give something away."""
     return sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")
@@ -158,8 +160,9 @@ def list_contents(folder: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a finished release says of itself: its run, the public key, the sources of all files
-    together, the SHA-256 of each; and ``altered``, what is not as it was written."""
+    """What a finished release says about itself: its run, the public key, the sources of all files
+    together, and each file's SHA-256. ``altered`` lists the files that are not as they were
+    written, and those that are missing or were added."""
 
     run: str
     key: str
@@ -169,9 +172,9 @@ class Manifest:
 
 
 def read_release(folder: StrPath) -> Manifest:
-    """The signed list of a release, compared with what is there, file by file.
+    """Read the signed list of a release and compare it with the folder, file by file.
 
-    Raises ``ValueError`` where there is none, or its signature is not that of its content."""
+    Raises ``ValueError`` if there is no list, or its signature does not match its content."""
     home = Path(folder)
     if (home / RELEASE_FILE).is_symlink():
         raise ValueError(f"{home / RELEASE_FILE}: is a link, a file is needed")

@@ -1,4 +1,4 @@
-"""The fold over the sources of a release: what all of its files together may know."""
+"""Fold the sources of a release's files into the promise that they make together."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from crtlib.accounting.events import SampledGaussian
 
 @dataclass(frozen=True)
 class FilesPromise:
-    """What files with these sources promise together: the ``kind``, the private steps, and how many
-    secrets leave a trace (``gamma``) or were learned without noise (``delta2``), at the most. The
-    promise is void if one of what is ``assumed``, a sentence each, is false."""
+    """What a set of files promises together: the ``kind``, the private steps, and upper bounds on
+    the share of secrets that leave a trace (``gamma``) or were learned without noise (``delta2``).
+    The promise is void if any sentence in ``assumed`` is false."""
 
     kind: Literal["none", "dp", "bayesian_confidentiality", "secret_protection"]
     unit: PrivacyUnit = "turn"
@@ -56,18 +56,18 @@ class FilesPromise:
 
 
 def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) -> FilesPromise:
-    """The promise of all files together; a run counts once, in however many files it stands.
+    """The promise of all files together. A run counts once, however many files it contributed to.
 
     Args:
         sources: What each file may know of the text.
-        altered: Names of files that are not what was released: they void the promise.
+        altered: Names of files that are not as they were released; they void the promise.
 
     Returns:
         The kind of promise, its unit, relation, events and screening, and what voids it.
 
     Guarantee:
-        The weakest of all files: what one of them knows without protection, or what two of them say
-        against each other, leaves no promise. Tests:
+        The promise is that of the weakest file. If one file knows something without protection, or
+        two contradict each other, there is no promise. Tests:
         ``tests/release/test_released_folder.py::test_what_a_file_may_know_decides_what_is_promised``,
         ``tests/release/test_released_folder.py::test_what_contradicts_itself_is_void``.
     """
@@ -92,7 +92,7 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     gamma = {one.id: one.trace for one in (s.screening or RAW_TEXT_SCREENING for s in noised)}
     charged = [(s.screening.public, s.screening.id) for s in those(ScreenedSource)]
     charged += [(s.screening.trace, s.screening.id) for s in those(RedactedSource)]
-    public = {name: rate for rate, name in sorted(charged)}  # of two of one screening, the larger
+    public = {name: rate for rate, name in sorted(charged)}  # the larger of a screening's two rates
     traces = min(1.0, math.fsum(gamma.values()))
     delta2 = min(1.0, math.fsum(public.values()))
     assumed = [b.name + NOT_READ for b in bases if b.lineage in ("outside", "elsewhere")]
@@ -126,6 +126,6 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
 
 
 def classify_promise(gamma: float, delta2: float) -> Literal["dp", "bayesian_confidentiality"]:
-    """Of any data point, where nothing is left out and nothing learned without noise; else of a
-    secret drawn at random."""
+    """The kind of promise: "dp", for any data point, if redaction leaves nothing out and nothing
+    was learned without noise; else for a secret drawn at random."""
     return "dp" if gamma >= 1 and not delta2 else "bayesian_confidentiality"

@@ -1,4 +1,4 @@
-"""Why a certificate is void."""
+"""List the reasons why a certificate is void."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ OTHER_TEXT_REASON = (
 
 
 def reason_before_training(corpus: StrPath, text: str) -> str | None:
-    """Why every certificate of a further training on a corpus would be void, whatever that trains;
-    None where nothing is known that would be a reason.
+    """Why the certificate of any further training on a corpus would be void, whatever is trained;
+    None if no reason is known.
 
     Args:
-        corpus: Its file or folder, beside which its odometer is, if it has one.
-        text: The hash under which the registry knows it.
+        corpus: The corpus file or folder; its odometer is beside it, if it has one.
+        text: The hash under which the registry knows the text.
 
     Guarantee:
-        Nobody reads for a certificate that an earlier model has voided already. Test:
+        Nobody is asked to read turns for a certificate that an earlier model already voids. Test:
         ``tests/test_months.py::test_nobody_reads_where_an_earlier_model_voids_all``.
     """
     registry = text_registry.Registry(text_registry.registry_home())
@@ -46,15 +46,15 @@ def reason_before_training(corpus: StrPath, text: str) -> str | None:
 
 
 def reason_before_plan(spent: spending.SpentBudget, *, keeps: bool) -> str | None:
-    """Why the certificate of a training with a plan (Hush!) would be void, before its first step;
-    None where nothing is known that would be a reason.
+    """Why the certificate of a training with a plan (Hush!) would be void, asked before its first
+    step; None if no reason is known.
 
     Args:
         spent: What was spent before it.
         keeps: Whether its steps keep what the plan promised.
 
     Guarantee:
-        Nobody spends on a promise that an earlier training has voided already. Test:
+        Nothing is spent on a promise that an earlier training already voids. Test:
         ``tests/release/test_secret_plans.py::test_what_would_be_void_is_not_trained``.
     """
     reasons = _reasons_in_the_ledger(spent), _reasons_of_a_plan(spent, keeps=keeps, trials=1)
@@ -64,16 +64,16 @@ def reason_before_plan(spent: spending.SpentBudget, *, keeps: bool) -> str | Non
 def list_void_reasons(
     trained: CertifiableRun, promise: ComposedPromise, epsilon: float
 ) -> list[str]:
-    """Why the certificate of a training is void.
+    """List the reasons why the certificate of a training is void.
 
     Args:
-        trained: The training, its record and the promise of its files alone.
+        trained: The training, with its record and the promise of its files alone.
         promise: What it promises together with the runs before it.
-        epsilon: Of a secret that the search passed over, as ``promise`` has it.
+        epsilon: The epsilon of ``promise`` for a secret that the search passed over.
 
     Returns:
-        A sentence for each reason, in the order in which a reader would ask; none for a method
-        without noise, which promises nothing.
+        A sentence for each reason, in the order in which a reader would ask. There are none for a
+        method without noise, which promises nothing, unless reading the run found some.
 
     Guarantee:
         A certificate holds only where none of these applies. Test: ``tests/release/
@@ -96,7 +96,8 @@ def list_void_reasons(
 
 
 def _reasons_in_the_ledger(spent: spending.SpentBudget) -> Iterator[str]:
-    """What the odometer and the registry say of this run and of those before it."""
+    """Reasons that follow from what the odometer and the registry say about this run and earlier
+    ones."""
     if spent.run_is_struck:
         yield "Its run was struck from the odometer, as of a model that nobody ever saw."
     if spent.base_unprotected:
@@ -109,7 +110,7 @@ def _reasons_in_the_ledger(spent: spending.SpentBudget) -> Iterator[str]:
 
 
 def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
-    """Where something of the text was learned without noise and nothing bounds what."""
+    """Reasons that follow from text that was learned without noise and without any bound."""
     if not record["protects_all"]:
         yield "What the policy passes over is learned without noise, so nothing bounds it."
     if record["oracle_on_real_text"]:
@@ -122,7 +123,8 @@ def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _reasons_of_a_plan(spent: spending.SpentBudget, *, keeps: bool, trials: int) -> Iterator[str]:
-    """Of a promise for each secret (Hush!): that of one training, for which it was planned."""
+    """Reasons against a promise for each secret (Hush!), which covers only the one training that it
+    was planned for."""
     if not keeps:
         yield "Some secrets are above what the plan promised."
     before = [e for e in spent.entries if e.spends_past_plans]
@@ -140,7 +142,7 @@ def _reasons_of_a_plan(spent: spending.SpentBudget, *, keeps: bool, trials: int)
 def _reasons_of_noise(
     trained: CertifiableRun, spent: spending.SpentBudget, promise: ComposedPromise, epsilon: float
 ) -> Iterator[str]:
-    """Of a promise with one epsilon and one delta for all."""
+    """Reasons against a promise with one epsilon and one delta for all."""
     if trained.files_promise.neighbouring_relation == "add_or_remove":
         yield (
             "The exact numbers of messages and people are treated as known, and one point more "
@@ -156,7 +158,7 @@ def _reasons_of_noise(
 def _reasons_for_a_delta_of_one(
     trained: CertifiableRun, spent: spending.SpentBudget
 ) -> Iterator[str]:
-    """Which runs left nothing that bounds what was learned without noise."""
+    """Reasons for a delta of one: which runs leave what was learned without noise unbounded."""
     law = odometer_lines.draw_law(trained.record.get("labels"))
     is_of_other_text = any(e.delta2 > 0 for e in spent.elsewhere)
     is_of_another_law = any(

@@ -1,4 +1,4 @@
-"""From files of other people's forms to a corpus folder: ``crtlib ingest`` as a function.
+"""Turn other people's files into a corpus folder: ``crtlib ingest`` as a function.
 
 >>> import pathlib, tempfile
 >>> home = pathlib.Path(tempfile.mkdtemp())
@@ -53,8 +53,8 @@ from crtlib.text.jsonl import BadRow, read_record
 from crtlib.text.package_data import fill_page
 from crtlib.text.sorted_rows import RowSorter
 
-# Messages of nobody are of the person of their conversation, where one alone is named there: else
-# whose they are would follow from whether others are in the text.
+# A message that names nobody belongs to the one person named in its conversation. If several are
+# named it belongs to none of them: whose it is would depend on who else is in the text.
 _FILL_PERSONS_SQL = """
 UPDATE messages SET person = one.person
 FROM (SELECT thread, min(person) AS person FROM messages
@@ -72,7 +72,8 @@ FROM (SELECT *, row_number() OVER (ORDER BY began) AS number,
                    min(rowid) AS began, count(*) = count(time) AS timed,
                    sum(1 + len(text) // 1600) AS size
             FROM messages GROUP BY ALL))"""
-# A conversation of nobody is a person called like it, so no other is called like its person.
+# A conversation in which nobody is named becomes a user of its own name, so no other conversation
+# may have the name of its user.
 _RENAME_LIKE_PERSONS_SQL = """
 UPDATE named SET id = id || '~' WHERE person IN (thread_as_person, id)
 AND EXISTS (SELECT 1 FROM named WHERE person IS NULL)"""
@@ -103,24 +104,25 @@ _LIST_TURNS_SQL = """
 SELECT id, "user", list(turn ORDER BY turns.rowid) AS turns FROM turns WHERE lot = {}
 GROUP BY number, id, "user" ORDER BY number"""
 COUNTS = ("quoted", "look_quoted", "rewritten")
-"""What is counted of each source and summed."""
+"""What is counted for each source, and summed over all."""
 REMEDIES = {
     "day or month first": "--dates dmy or mdy",
     "no user": "--no-users with --user, or --skip-bad",
 }
-"""What answers a reason beside ``--skip-bad``."""
+"""What resolves a reason for refusal, other than ``--skip-bad`` alone."""
 
 
 # --------------------------------------------------------------------------- the corpus
 @dataclass(frozen=True)
 class IngestSummary:
-    """What ``ingest_sources`` did. ``rejected`` counts rows left out by reason, ``cut`` the
-    conversations in which several people speak, ``alike`` people whose names differ in capitals,
-    spaces or accents alone, ``quoted`` lines that were left out as quotations,
-    ``look_quoted`` messages that still look as if they quoted another, ``rewritten`` those whose
-    accents or unseen marks are written in another way now; ``notes`` say what was guessed beside
-    the columns; ``form`` is what the records were. ``up_to_date``: the folder was there already,
-    made of the same files in the same way."""
+    """What ``ingest_sources`` did.
+
+    ``rejected`` counts the rows left out, by reason; ``cut``, the conversations in which several
+    people speak; ``alike``, the people whose names differ only in capitals, spaces or accents;
+    ``quoted``, the lines left out as quotations; ``look_quoted``, the messages that still seem to
+    quote another; ``rewritten``, the messages whose accents or invisible marks are now written in
+    another way. ``notes`` say what was guessed besides the columns; ``form`` is what the records
+    were. ``up_to_date``: the folder already existed, made from the same files in the same way."""
 
     out: str
     form: str
@@ -138,7 +140,7 @@ class IngestSummary:
 
 
 class ParquetFrame(Protocol):
-    """A table that writes itself: a DataFrame of pandas, a ``datasets.Dataset``."""
+    """A table that can write itself: a pandas DataFrame or a ``datasets.Dataset``."""
 
     def to_parquet(self, path: Path, /) -> Any: ...
 
@@ -153,17 +155,17 @@ def ingest_sources(
     progress: bool = False,
     **how: Any,
 ) -> IngestSummary:
-    """Make the corpus folder ``out`` of files, folders or tables.
+    """Make the corpus folder ``out`` from files, folders or tables.
 
     Rows are streamed: memory does not grow with the text. The rows of a DataFrame or a
-    ``datasets.Dataset`` lie in a private temporary folder meanwhile.
+    ``datasets.Dataset`` are kept in a private temporary folder while they are read.
 
     Args:
         sources: Files, folders or ``hub:owner/name``; or a table in memory.
         out: The corpus folder.
         yes: Use the guessed columns without asking.
-        ask: Shown the line of the guess; None: it is used.
-        force: Replace what stands in ``out``.
+        ask: Is given the line that shows the guess and returns whether to use it; None: use it.
+        force: Replace the contents of ``out``.
         progress: Show a bar on a terminal.
         how: The fields of :class:`How`.
 
@@ -171,13 +173,13 @@ def ingest_sources(
         What was read, left out and guessed.
 
     Raises:
-        ValueError: In one line that names file, row and column, the first of each source, with all
-            reasons of a refusal and what answers each, and never quotes text; then nothing is
-            written.
+        ValueError: In one line, which names the file, row and column of the first fault of each
+            source, all reasons for refusal, and what resolves each. It never quotes text, and
+            nothing is written.
 
     Guarantee:
-        Whose a message is decides what a promise to one person covers: a guess of the columns is
-        used only where nobody who was shown it said no. Test:
+        Who wrote a message decides what a promise to one person covers, so guessed columns are
+        never used after somebody to whom they were shown said no. Test:
         ``tests/text/test_ingest.py::test_a_guess_is_shown_and_asked_for``.
     """
     if hasattr(sources, "to_parquet"):
@@ -202,7 +204,7 @@ def ingest_sources(
         form = readers.format_by_name(path) if reading.format == "auto" else reading.format
         plans.append(IngestSource(path, f"{name} ({same + 1})" if same else name, form, reading))
     for plan in plans:
-        plan.settle_columns()  # before all of it is hashed: it may be endless, or no table at all
+        plan.settle_columns()  # before hashing all of it: it may be endless, or not a table
     inputs = {
         plan.name: hash_text(plan.path)
         if plan.path.startswith("hub:")
@@ -242,15 +244,15 @@ def ingest_sources(
 
 
 def _refuse_screened_text(path: str) -> None:
-    """Refuse what a screening left of a text, or a file of it: as a text of its own nothing would
-    know by which rules its messages were left out, or that one decided about others.
+    """Refuse a screened folder, or a file in one. Ingested as a text of its own, it would lose the
+    record of the rules by which messages were left out, and of whether one decided about others.
 
     Guarantee:
-        A text that was screened by likeness has no certificate by a way around. Test:
+        A text that was deduplicated by likeness cannot get a certificate by this detour. Test:
         ``tests/text/test_ingest.py::test_what_a_screening_left_is_no_source``.
     """
     place = Path(path).absolute()
-    for folder in (place, *place.parents[:3]):  # as of public/data/train-00000-of-00001.parquet
+    for folder in (place, *place.parents[:3]):  # such as public/data/train-00000-of-00001.parquet
         if screened_folder.is_screened_folder(folder):
             raise ValueError(
                 f"{path}: is what 'crtlib screen' left of a text; 'crtlib train' reads that folder "
@@ -261,14 +263,15 @@ def _refuse_screened_text(path: str) -> None:
 def _write_corpus(
     part: Path, plans: list[IngestSource], how: How, progress: bool
 ) -> tuple[CorpusSummary, dict[str, Any]]:
-    """Read all rows; put conversations together, in the order in which they began, one person each:
-    who else speaks in one gets one of his own (``id~2``); and write them. What nobody says
-    who is named belongs to the person of its conversation, where one alone is named there, else
-    to nobody, which is one more.
+    """Read all rows, group them into conversations of one person each, and write those in the order
+    in which they began. Each further person who speaks in a conversation gets a part of its own
+    (``id~2``). Messages that name nobody belong to the person of their conversation if exactly one
+    is named there; otherwise they form one more part, of nobody.
 
     Guarantee:
-        In a folder in which somebody is a conversation, a person is one if and only if it is called
-        like its conversation. Test: ``tests/text/test_ingest.py::
+        In a folder where some conversation counts as a user because nobody is named there, a user
+        has the same name as its conversation if and only if it is such a user. Test:
+        ``tests/text/test_ingest.py::
         test_a_person_is_called_like_a_conversation_only_where_nobody_is_known``.
     """
     unique = any(plan.shape != "table" for plan in plans)  # of a record or a conversation
@@ -355,7 +358,8 @@ def _write_corpus(
 
 
 def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], how: How) -> str:
-    """All reasons of a source with what answers each, where one row is not all; empty else."""
+    """All reasons for refusing rows of a source, with what resolves each; empty if only one row is
+    bad."""
     if plan.bad == 1:
         return ""
     remedies = dict(REMEDIES)
@@ -390,13 +394,13 @@ def columns_line(columns: ColumnsByRole, shape: str = "table") -> str:
 
 
 def _rank_reasons(reasons: Mapping[str, int]) -> str:
-    """Reasons and how often each, the most frequent first."""
+    """The reasons with their counts, the most frequent first."""
     why = sorted(reasons.items(), key=lambda item: -item[1])
     return ", ".join(f"{count:,} {reason}" for reason, count in why)
 
 
 def format_ingest_summary(summary: IngestSummary) -> str:
-    """What a command prints of it; at most 80 columns wide where names allow."""
+    """The summary as the command prints it, at most 80 columns wide where names allow."""
     shape = summary.form if summary.form in ("turns", "messages") else "table"
     columns = columns_line(summary.columns, shape)
     rejected = sum(summary.rejected.values()), _rank_reasons(summary.rejected)

@@ -1,4 +1,4 @@
-"""Files of other people's forms, row by row: tables, JSON lines, datasets, mail, plain text.
+"""Read other people's files row by row: tables, JSON lines, datasets, mail, chats, plain text.
 
 >>> import pathlib, tempfile
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "mails.csv"
@@ -54,29 +54,31 @@ FORMAT_OF_SUFFIX |= {
     ".txt": "text",
     ".md": "text",
 }
-"""The format that the end of a name says."""
+"""The format that a file name's suffix stands for."""
 ENCODED_FORMATS = ("csv", "tsv", "jsonl", "text", "lines")
-"""The formats that ``--encoding`` is for: the others say, or settle, how they are written."""
+"""The formats that ``--encoding`` applies to; the others declare or fix their own encoding."""
 FOLDER_SUFFIXES = {"parquet": ".parquet", "eml": ".eml", "text": ".txt", "whatsapp": ".txt"}
-"""The formats of which a folder is a source, and the files that are read in it."""
+"""The formats for which a folder can be the source, and the suffix of the files read in it."""
 REPEATED_HEADER = "the header again"
-"""Why a row is left out that is no loss."""
+"""The reason for leaving out a row that repeats the header, which loses nothing."""
 _SEPARATOR_LINE = re.compile(r"sep=(\t|[^\w\s\"])", re.IGNORECASE)
-"""What Excel writes in front of a table, and no other program takes for its header."""
+"""The line that Excel may write before the header, to name the separator."""
 PARQUET_BATCH_ROWS = 1_000
 """Rows of a Parquet file that are read at a time."""
 
 
 @checked_dataclass
 class How:
-    """How sources are read. ``format`` is one of ``SOURCE_FORMATS``; ``columns`` names those of a
-    table that are not to be guessed. ``no_users``: each conversation is a user, or where
-    ``columns`` names the user, each one in which nobody is named. ``agents``: people, addresses or
-    @domains that answer others, in whose conversations they are no person of their own. ``dates``:
-    whether 3/4/2026 is "dmy" or "mdy". ``rename``: new names of columns of a CSV file by their
-    numbers. ``drop_quotes``: what a message quotes is left out of tables and chats, too, not of
-    mail alone. ``split`` is that of the hub or of a folder of Parquet files. ``max_bad`` is a share
-    of rows, ``limit`` a number of rows."""
+    """How sources are read.
+
+    ``format`` is one of ``SOURCE_FORMATS``, or "auto". ``columns`` names a table's columns by role;
+    the others are guessed. ``no_users``: each conversation counts as a user; where ``columns``
+    names the user, this applies only to conversations in which nobody is named. ``agents``: people,
+    addresses or @domains that answer others; they do not count as users. ``dates``: whether
+    3/4/2026 is "dmy" or "mdy". ``rename`` maps the numbers of columns of a CSV file to new names.
+    ``drop_quotes``: leave quotations out of tables and exported chats too; out of mail they always
+    are. ``split``: which split to read from the hub or from a folder of Parquet files. ``max_bad``
+    is a share of rows, ``limit`` a number of rows."""
 
     format: str = "auto"
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -99,10 +101,10 @@ class How:
 
 
 def format_by_name(path: StrPath) -> str:
-    """The format of a source by its name.
+    """The format of a source, judged by its name; for a folder, .txt or .zip also by its content.
 
-    Raises ``ValueError`` for a folder without files to read, and for a name that says none of
-    ``SOURCE_FORMATS``, with what would help.
+    Raises ``ValueError`` for a folder without files to read and for a name that matches none of
+    ``SOURCE_FORMATS``; the message says what would help.
     """
     if os.fspath(path).startswith("hub:"):
         return "hub"
@@ -126,7 +128,7 @@ def format_by_name(path: StrPath) -> str:
 
 
 def _format_of_folder(path: Path) -> str:
-    """The format of the files of a folder."""
+    """The format of the files in a folder."""
     if next(path.glob("**/*.json"), None) and chats.is_slack_export(chats.list_export_files(path)):
         return "slack"
     for name, end in FOLDER_SUFFIXES.items():
@@ -139,7 +141,7 @@ def _format_of_folder(path: Path) -> str:
 
 
 def _is_whatsapp(path: Path) -> bool:
-    """Whether a file of text begins as a chat of WhatsApp does."""
+    """Whether a text file begins like an exported WhatsApp chat."""
     if not path.is_file():
         return False
     with files.open_plain_or_gzip(path) as file:
@@ -154,10 +156,10 @@ def files_of_source(path: Path, form: str) -> list[Path]:
 
 
 def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
-    """The rows of a source, one after another, in bounded memory (of mail, the ids are kept).
+    """Iterate over the rows of a source in bounded memory (for mail, message ids are kept).
 
-    A row that cannot be read has a ``BadRow`` instead of cells. Raises ``ValueError`` where the
-    source as a whole cannot be read.
+    A row that cannot be read has a ``BadRow`` instead of cells. Raises ``ValueError`` if the source
+    as a whole cannot be read.
     """
     split, encoding = how.split, how.encoding
     if form not in SOURCE_FORMATS:
@@ -195,9 +197,9 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
 
 @contextlib.contextmanager
 def _open_decoded(path: Path, encoding: str, newline: str = "") -> Iterator[io.TextIOWrapper]:
-    """A file as text, by ``encoding`` or, for auto, by its byte order mark, else UTF-8. It goes on
-    after a byte that is none: such a byte becomes a lone surrogate. ``newline``: what ends its
-    lines, as ``open`` takes it."""
+    """Open a file as text, in ``encoding`` or, for "auto", as its byte order mark says, else in
+    UTF-8. A byte that cannot be decoded becomes a lone surrogate, and reading goes on. ``newline``
+    is that of ``open``."""
     with files.open_plain_or_gzip(path) as raw:
         start = raw.read(4)
         raw.seek(0)
@@ -207,7 +209,7 @@ def _open_decoded(path: Path, encoding: str, newline: str = "") -> Iterator[io.T
                 known = codecs.lookup(encoding)
             except (LookupError, ValueError):
                 known = None
-            if known is None or not getattr(known, "_is_text_encoding", True):  # as base64
+            if known is None or not getattr(known, "_is_text_encoding", True):  # such as base64
                 says = f"{printable(encoding, quoted=True)} is no codec of texts that Python knows"
                 raise ValueError(f"--encoding: {says}")
             name = known.name
@@ -217,12 +219,12 @@ def _open_decoded(path: Path, encoding: str, newline: str = "") -> Iterator[io.T
             name = "utf-16"
         try:
             yield io.TextIOWrapper(raw, name, errors="surrogateescape", newline=newline)
-        except UnicodeError:  # of idna and others it is no UnicodeDecodeError
+        except UnicodeError:  # idna and other codecs raise no UnicodeDecodeError
             raise ValueError(f"{path.name}: is not {name}; see --encoding") from None
 
 
 def _decoding_fault(text: str, encoding: str) -> BadRow | None:
-    """What is wrong with a text that was decoded with "surrogateescape"."""
+    """What is wrong with a text that was decoded with "surrogateescape"; None: nothing."""
     if text.isascii():
         return None
     try:
@@ -237,12 +239,12 @@ def _decoding_fault(text: str, encoding: str) -> BadRow | None:
 
 
 def name_of_encoding(encoding: str) -> str:
-    """What a file is read as, in words."""
+    """The name of the encoding in which a file is read, for messages."""
     return "UTF-8" if encoding == "auto" else encoding
 
 
 def describe_encoding_remedy(path: Path, encoding: str) -> str:
-    """What answers that a file is not of the ``encoding`` that it was read as."""
+    """Advice for a file that is not in the ``encoding`` in which it was read."""
     code = encodings.find_likely_code(path) if path.is_file() else None
     if code is None:
         others = "such as cp1252, cp932 or cp1251"
@@ -255,16 +257,17 @@ def describe_encoding_remedy(path: Path, encoding: str) -> str:
 def _table_rows(
     path: Path, encoding: str, delimiter: str | None, rename: Mapping[str, str]
 ) -> Iterator[NumberedRow]:
-    """A table with a header; row 1 is the header, as a spreadsheet counts. It may come again."""
+    """The rows of a table, below its header, which is row 1, as in a spreadsheet. Where the header
+    is repeated, the row is a ``BadRow``."""
     csv.field_size_limit(max(csv.field_size_limit(), files.MAX_LINE_LENGTH))
     with _open_decoded(path, encoding) as text:
         lines = files.read_bounded_lines(text, path)
         first = next(filter(str.strip, lines), "")
-        if told := _SEPARATOR_LINE.fullmatch(first.rstrip("\r\n")):  # what Excel writes in front
+        if told := _SEPARATOR_LINE.fullmatch(first.rstrip("\r\n")):  # which Excel may write
             delimiter, first = told[1], next(filter(str.strip, lines), "")
         sign = delimiter or max(",;\t|", key=first.count)
         reader = csv.reader(itertools.chain([first], lines), delimiter=sign, strict=True)
-        try:  # a name may hold the end of a line, and is one all the same
+        try:  # a name may span several lines
             again = [" ".join(name.split()) for name in next(reader, [])]
         except csv.Error:
             raise ValueError(f"{path.name}: its header has a quote that is out of place") from None
@@ -323,7 +326,7 @@ def _text_file_rows(paths: Sequence[Path], encoding: str) -> Iterator[NumberedRo
 
 
 def _line_rows(path: Path, encoding: str) -> Iterator[NumberedRow]:
-    """Each line of a file that is not empty as one turn."""
+    """Each line of a file that is not blank as one turn."""
     with _open_decoded(path, encoding, "\n") as text:
         for number, line in enumerate(files.read_bounded_lines(text, path), 1):
             if line.strip():
@@ -331,7 +334,7 @@ def _line_rows(path: Path, encoding: str) -> Iterator[NumberedRow]:
 
 
 def _json_rows(path: Path, encoding: str) -> Iterator[NumberedRow]:
-    """One JSON object a line."""
+    """The rows of a file that has one JSON object on each line."""
 
     def read(line: str) -> dict[str, Any]:
         if bad := _decoding_fault(line, encoding):
@@ -345,8 +348,8 @@ def _json_rows(path: Path, encoding: str) -> Iterator[NumberedRow]:
 
 
 def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, Any] | BadRow]:
-    """The records of a Parquet file. Of columns that are neither ``named`` nor called as one of
-    ours might be, only the names are read."""
+    """The records of a Parquet file. Cells are read only from columns that are ``named`` or whose
+    name could give them a role; of the others only the names are read."""
     try:
         table = pq.ParquetFile(files.check_regular_file(path))
         names = table.schema_arrow.names
@@ -368,7 +371,7 @@ def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, A
 
 
 def _parquet_cells(batch: pa.RecordBatch) -> list[dict[str, Any] | BadRow]:
-    """The rows of a batch; each by itself where together they cannot be read."""
+    """The rows of a batch, read one by one if they cannot be read together."""
     try:
         return list(batch.to_pylist())
     except Exception:  # UnicodeDecodeError, OverflowError and others
@@ -387,7 +390,8 @@ def _parquet_row(row: pa.RecordBatch) -> dict[str, Any]:
 
 
 def hub_address(name: str, split: str) -> str:
-    """Where the hub keeps a split as Parquet: it converts every dataset to that on a branch.
+    """The address of a split's Parquet files on the hub, which keeps every dataset in that format
+    on a branch of its own.
 
     >>> hub_address("hub:ada/own", "train")
     'hf://datasets/ada/own@refs/convert/parquet/default/train/*.parquet'

@@ -1,7 +1,7 @@
-"""Make a study of a recipe and a corpus.
+"""Make a study from a recipe and a corpus.
 
 Settings that the recipe leaves open follow from the corpus (policy, who is held out) or from the
-sizes of model and text (batch size, epochs, learning rates).
+sizes of the model and the text (batch size, epochs, learning rates).
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from crtlib.text import corpora, screened_folder, templates
 from crtlib.training import methods
 
 MIN_DIALOGUES = 12
-"""Dialogues that a corpus needs at least, so that some can be held out."""
+"""The least number of dialogues in a corpus, so that some can be held out."""
 
 MAX_CONTEXT_TOKENS = 1024
-"""Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
+"""The most tokens that a pre-trained model reads at once, unless the recipe sets a number."""
 
 OPERATIONS_PER_SECOND = {"cpu": 4e10, "cuda": 2e13}
-"""Operations a second that the hours of a training are reckoned with: those of one core, measured
-with SmolLM2 and with LSTMs of 64 and 512 units, and a cautious guess for a GPU."""
+"""Operations per second for estimating the hours of a training: for one core, as measured with
+SmolLM2 and with LSTMs of 64 and 512 units; for a GPU, a cautious guess."""
 
 MODEL_OPTIONS = {"init", "model", "width", "layers", "vocab_size", "lora"}
-"""Options that say which model is trained."""
+"""Options that determine which model is trained."""
 
 
 def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
-    """The study that trains on a corpus of one's own. For each of its people a coin decides whether
-    they validate (a tenth), test (a tenth) or are trained on; nobody is held out where ``heldout``
-    is 0.
+    """Build the study that trains on one's own corpus. For each person a coin decides whether that
+    person's text is for validation (a tenth), for testing (a tenth) or for training; nobody is held
+    out if ``heldout`` is 0.
 
-    ``settings`` are fields of :class:`CrtStudy`; one that is None counts as left out. Without a
-    ``policy`` it is the corpus' own, and without ``conservative`` that is the same policy. A
-    screened folder is read as it was screened. Raises ``ValueError`` for a corpus that is too
-    small, and where no policy is known to fit.
+    ``settings`` are fields of :class:`CrtStudy`; None counts as not given. The default ``policy``
+    is the corpus's own, and the default ``conservative`` policy is the same. A screened folder is
+    read as it was screened. Raises ``ValueError`` for a corpus that is too small, and if no policy
+    is known to fit.
     """
     settings = _settings_from_corpus(corpus, {k: v for k, v in settings.items() if v is not None})
     _refuse_promise_of_one_person(corpus, settings)
@@ -67,7 +67,7 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
     defaults |= {"duplicates": "mask_private", "coin": "text", "split": "coin"}
     init = settings.get("init", "random")
     if init != "random":
-        if crt_study.is_corpus(init):  # which may be this very text
+        if crt_study.is_corpus(init):  # perhaps this one
             raise ValueError(f"init={init!r}: must be random or a model, and is a corpus")
         has_chat_template = says_who_spoke(corpus) and templates.read_chat_template(
             pretrained.resolve_model_path(init)
@@ -84,7 +84,7 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
 
 
 def _name_of_rows(corpus: StrPath) -> str:
-    """What a dialogue of a text on disk is: of a screened folder, a point of its unit."""
+    """What the rows of a text on disk are called; in a screened folder each is a point."""
     if not screened_folder.is_screened_folder(corpus):
         return "conversations"
     names = {"turn": "messages", "dialogue": "conversations", "user": "people"}
@@ -92,7 +92,7 @@ def _name_of_rows(corpus: StrPath) -> str:
 
 
 def _refuse_promise_of_one_person(corpus: StrPath, settings: Mapping[str, Any]) -> None:
-    """Refuse to promise something of a person where one person wrote all of the text."""
+    """Refuse a promise to each person if a single person wrote all of the text."""
     method = methods.method_by_name(settings.get("method", "crt"))
     if not method.noise or not (method.by_user or settings.get("unit") == "user"):
         return
@@ -110,16 +110,16 @@ def _refuse_promise_of_one_person(corpus: StrPath, settings: Mapping[str, Any]) 
 
 
 def says_who_spoke(corpus: StrPath) -> bool:
-    """Whether a corpus says who said each message. A folder that an earlier version screened holds
-    text without speakers."""
+    """Whether a corpus records who wrote each message. A folder that an earlier version screened
+    holds text without speakers."""
     return not screened_folder.is_screened_folder(corpus) or screened_folder.holds_roles(corpus)
 
 
 def default_hyperparameters(parameters: int, *, adapters: bool) -> dict[str, Any]:
-    """The hyperparameters that a recipe leaves open: learning rates (Adam) of public and private
-    steps, epochs, and points of a batch. They follow from the number of parameters, and from
-    whether adapters alone are trained: a model that has read the internet is not trained at the
-    rate of one that has read nothing.
+    """Default hyperparameters: the learning rates (Adam) of public and private steps, the epochs,
+    and the points in a batch. They follow from the number of parameters and from whether only
+    adapters are trained: a model that has read the internet needs another learning rate than one
+    that has read nothing.
 
     >>> [default_hyperparameters(n, adapters=False)["learning_rate"] for n in (50_000, 135_000_000)]
     [0.01, 2e-05]
@@ -137,10 +137,10 @@ def default_hyperparameters(parameters: int, *, adapters: bool) -> dict[str, Any
 def model_for_budget(
     hours: float, turns: int, device: str, epochs: int | None = None
 ) -> dict[str, Any]:
-    """The model that is trained on so many turns (30 tokens each) in so many hours: SmolLM2 with
-    adapters where it can be read here and they suffice, else the widest LSTM for which they do, of
-    64 units at least. No clock is read, so that a training can go on elsewhere. Of the turns
-    the rounded number counts alone: the choice leaves with the model.
+    """The model that can be trained on ``turns`` turns (30 tokens each) in ``hours``: SmolLM2 with
+    adapters if it can be loaded here and the hours suffice, else the widest LSTM for which they do,
+    with at least 64 units. No clock is read, so a training can resume on another machine. Only the
+    rounded number of turns is used, because the choice leaves with the model.
 
     >>> [model_for_budget(hours, 10**6, "cpu")["width"] for hours in (0.01, 5, 50)]
     [64, 128, 1024]
@@ -157,8 +157,8 @@ def model_for_budget(
 
 
 def hours_of_smollm2(turns: int, device: str, epochs: int | None = None) -> float:
-    """Hours with which :func:`model_for_budget` takes SmolLM2 with adapters for so many turns,
-    where it can be read; two figures, rounded up.
+    """The hours from which on :func:`model_for_budget` chooses SmolLM2 with adapters for this many
+    turns, if it can be loaded; rounded up to two figures.
 
     >>> hours_of_smollm2(10_000, "cpu"), hours_of_smollm2(10_000, "cuda")
     (5.6, 0.012)
@@ -169,7 +169,8 @@ def hours_of_smollm2(turns: int, device: str, epochs: int | None = None) -> floa
 
 
 def _hours_per_parameter(turns: int, device: str) -> float:
-    """Hours of a pass over so many turns of 30 tokens, at six operations a token and parameter."""
+    """Hours per parameter for one pass over this many turns of 30 tokens, at six operations per
+    token and parameter."""
     seconds = 6 * 30 * file_sources.round_down_points(turns)
     return seconds / OPERATIONS_PER_SECOND[device.partition(":")[0]] / 3600
 
@@ -177,13 +178,14 @@ def _hours_per_parameter(turns: int, device: str) -> float:
 def choose_hyperparameters_by_size(
     study: CrtStudy, prepared: PreparedData, given: TrainingFacts
 ) -> CrtStudy:
-    """The study with the hyperparameters that are not ``given`` chosen by the sizes of its model
-    and of its text. A batch has a tenth of the points at most; delta is the largest power of ten
-    that is at most a tenth of one over the private points.
+    """The study, with the hyperparameters that are not ``given`` chosen by the sizes of its model
+    and its text. A batch has at most a tenth of the points, and delta is the largest power of ten
+    that is at most 0.1 / (number of private points).
 
     Private batches are Poisson samples of ``batch_size`` points in expectation, or up to a quarter
-    more, or of the share ``sampling_probability``; public ones have as many. All that is chosen
-    is released with the model, so it may follow from the rounded number of private points alone.
+    more, or of the share ``sampling_probability``; public batches have ``batch_size`` points.
+    Everything that is chosen leaves with the model, so it may depend on the number of private
+    points only through its rounded value.
     """
     if study.brings_vocabulary:
         parameters = pretrained.count_pretrained_parameters(
@@ -198,7 +200,7 @@ def choose_hyperparameters_by_size(
     points = count if exact else len(prepared.prepared.all)
     size = given.get("batch_size") or max(1, min(max_batch_size, points // 10))
     q = given.get("sampling_probability") or min(1.0, size / count)
-    bound = max(1, 5 * count // 4)  # the exact number is no larger
+    bound = max(1, 5 * count // 4)  # the exact number is not larger
     defaults |= {
         "delta": float(f"1e-{math.ceil(math.log10(10 * bound))}"),
         "clip_norm": 1.0,
@@ -211,17 +213,17 @@ def choose_hyperparameters_by_size(
 
 
 def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData) -> None:
-    """Refuse what was chosen and changes nothing of the training of this study, which the other
-    options alone do not show.
+    """Refuse options that were set but have no effect on this study, as can be seen only once the
+    text is prepared.
 
     Args:
-        recipe: What was chosen is set there.
+        recipe: The recipe in which the options were set.
         study: Its study, ready to be trained.
-        prepared: What that reads.
+        prepared: What the study reads.
 
     Raises:
-        InvalidOption: For a rate of steps that there are none of, for two options that say the same
-            thing, and for a batch of more points than there are.
+        InvalidOption: For the learning rate of steps that do not occur, for a batch size where
+            another option sets it, and for a batch with more points than there are.
 
     Guarantee:
         No option of a training is accepted and ignored. Test: ``tests/test_options.py::
@@ -258,7 +260,7 @@ def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData)
 
 
 def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str, Any]:
-    """``settings`` with what the corpus decides: its policy, or how it was screened."""
+    """``settings`` with what the corpus decides added: its policy, or how it was screened."""
     method = methods.method_by_name(settings.get("method", "crt"))
     if not screened_folder.is_screened_folder(corpus):
         settings.setdefault("unit", "turn")
@@ -289,12 +291,12 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
 
 
 def resolve_model(recipe: Recipe, device: str, *, holds_people_out: bool = True) -> Recipe:
-    """The recipe, of a method that trains on points, with the model that its hours allow, where
-    none is named.
+    """The recipe (for a method that trains on points), completed by the model that its hours allow
+    if it names none.
 
     Guarantee:
-        The choice leaves with the model. It depends on the messages that are trained on alone,
-        whose number a certificate treats as known. Test: ``tests/test_held_out.py::
+        The choice leaves with the model. It depends only on the messages that are trained on, whose
+        number a certificate treats as known. Test: ``tests/test_held_out.py::
         test_hours_choose_by_what_is_trained_on``.
     """
     given = recipe.model_dump(exclude_unset=True)
@@ -318,14 +320,14 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
     """The fields of a :class:`CrtStudy` that a recipe sets, without the corpus.
 
     Args:
-        recipe: Of a method that trains on points. What it leaves open is None there, and left out
-            here: :func:`build_study` and :func:`choose_hyperparameters_by_size` choose it.
+        recipe: A recipe for a method that trains on points. Fields that it leaves as None are left
+            out; :func:`build_study` and :func:`choose_hyperparameters_by_size` choose them.
         device: Where it runs; the data type ``auto`` is bfloat16 on a GPU.
 
     Returns:
-        Values by the study's names. A recipe has no field of what its method does not read.
+        Values by the study's field names. A recipe has no field that its method does not read.
     """
-    r: Any = recipe  # one of points, which has the fields of a LanguageRecipe
+    r: Any = recipe  # for points, so it has the fields of a LanguageRecipe
     read = dict(recipe).get
     chosen = {n: getattr(r, n) for n in r.model_fields_set}.get
     if r.canaries == "auto" and chosen("copies", 1) != 1:
@@ -353,7 +355,7 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
         "canaries": run_audit.MIN_AUDIT_CANARIES if r.canaries == "auto" else r.canaries,
         "copies": 1 if is_audited else r.copies,
         "audited": True if is_audited else None,
-        # policies; of a screened folder none of them may be chosen
+        # policies; for a screened folder none of these may be chosen
         "policy": chosen("policy"),
         "conservative": chosen("conservative"),
         "gamma": chosen("gamma"),

@@ -1,4 +1,4 @@
-"""A corpus of one's own: screen it, train on it, attack the model, and say what is promised.
+"""Train on your own corpus: screen it, train, attack the model, and state what is promised.
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -76,57 +76,58 @@ from crtlib.training.phases import Phase, PrivacyEvent
 from crtlib.training.run_state import OptimizerFactory, TrainingRun
 
 PLAN_CLIP_NORM = 0.1
-"""Largest norm of a point's gradient in a training with a plan."""
+"""The norm to which each point's gradient is clipped in a training with a plan."""
 
 FIELDS_OF_THE_CORPUS = frozenset({"corpus", "dialogues", "split"})
-"""Fields of a study that no experiment on a corpus of one's own sets."""
+"""Fields of a study that an experiment on one's own corpus cannot set."""
 
 UNFINISHED_FILES = ("unfinished.pt", "unfinished.run", "unfinished.json")
-"""What an unfinished training has in the folder beside its model: a checkpoint, its name, and its
-options."""
+"""Files of an unfinished training, in the folder beside its model: the checkpoint, the name of its
+run, and its options."""
 OPTIONS_OF_ANY_RUN = frozenset({"corpus", "out", "odometer", "memory", "workers"})
-"""Options that may be others when a training goes on: where things lie, and how fast it is."""
+"""Options that may change when a training resumes: where things are, and how fast it runs."""
 
 
 @dataclass(frozen=True)
 class PendingTraining:
-    """A training that can be made: all that can be refused before has been."""
+    """A training that is ready to begin: everything that can be refused beforehand was checked."""
 
     begin: Callable[..., tuple[Training, Any]]
-    """Makes the training, and the object that ``finish`` gets."""
+    """Makes the training, and the object that ``finish`` is given."""
     odometer_fields: dict[str, Any]
-    """What its line in the odometer says of it."""
+    """What its line in the odometer states."""
     protects: bool
     """Whether its noise protects every point."""
     finish: Callable[[Any, OdometerRun], TrainingResult]
-    """Gives what came of the training, after its last step."""
+    """Makes the result of the training, after its last step."""
     tokenizer: BpeTokenizer
-    """What texts are read with."""
+    """The tokenizer that texts are read with."""
     template: str | None = None
     """The template (Jinja) by which turns become text."""
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], TrainingFacts] | None = None
-    """Gives what its promise will assume, before the first step."""
+    """Returns what its promise will assume, before the first step."""
     void_before: Callable[[spending.SpentBudget, Sequence[PrivacyEvent]], str | None] | None = None
-    """Gives why its certificate would be void, of what was spent before it and of all events that
-    it will have, where its noise is of use for the certificate alone."""
+    """Returns why its certificate would be void, given what was spent before it and all events that
+    it will have. Only for a training whose noise is of no use without a certificate."""
 
 
 def train(what: Recipe | StrPath, /, **options: Any) -> Any:
-    """Train on a corpus as a recipe says, attack the model, and say what it promises.
+    """Train on a corpus according to a recipe, attack the model, and state what it promises.
 
     Args:
-        what: A recipe (:mod:`confide.recipe`), or a corpus and the names of a recipe's fields.
-        options: Those of :class:`Session`, and fields of the recipe.
+        what: A recipe (:mod:`confide.recipe`), or a corpus; then ``options`` has the recipe's
+            fields.
+        options: Arguments of :class:`Session`, including fields of the recipe.
 
     Returns:
-        A :class:`TrainingResult`; None in a process that does not lead.
+        A :class:`TrainingResult`; None in every process but the leader.
 
     Raises:
-        ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
+        ValueError: For what cannot be trained on; then nothing is written and nothing is spent.
 
     Guarantee:
-        It is all steps of a :class:`Session` with these arguments, weights bit for bit and
-        certificate field by field. Test:
+        The result is that of taking all steps of a :class:`Session` with these arguments: the same
+        weights bit for bit, and the same certificate field by field. Test:
         ``tests/test_session.py::test_a_session_is_the_training_of_the_command``.
     """
     with Session(what, **options) as session:
@@ -135,11 +136,11 @@ def train(what: Recipe | StrPath, /, **options: Any) -> Any:
 
 
 def train_for_command(what: Recipe | StrPath, /, **options: Any) -> Any:
-    """:func:`train`, in a process in which no line of anybody else runs.
+    """:func:`train` for the command line, where no code of the user runs in the process.
 
     Guarantee:
-        The command alone names no script. A script that calls :func:`train` may have hooked all
-        layers or optimizers before, or brought code that a step runs. Test:
+        Only the command's certificate names no script. A script that calls :func:`train` may have
+        hooked layers or optimizers before, or supplied code that a step runs. Test:
         ``tests/test_session.py::test_a_script_is_named_whoever_takes_the_steps``.
     """
     with Session(what, **options) as session:
@@ -150,7 +151,7 @@ def train_for_command(what: Recipe | StrPath, /, **options: Any) -> Any:
 
 
 class Session:
-    """A training on a corpus, as a recipe says, that is opened, taken step by step, and closed.
+    """A training on a corpus, according to a recipe: opened, taken step by step, and closed.
 
     ::
 
@@ -159,44 +160,47 @@ class Session:
                 step()
             print(session.close().promise)
 
-    Opening refuses all that can be refused, and spends nothing. The run is entered in the odometer
-    of the corpus (:mod:`confide.odometer`) before its first step, with all that it may spend; what
-    is left before it is closed counts in full, leaves no model, and goes on from the folder
-    ``OUT.work`` beside it when the same script is run again. :meth:`close` attacks the model, says
-    what it promises and writes it; a block that ends without it, after the last step, closes the
-    session, and one that ends before the last step warns of how many are left. An exception closes
-    nothing.
+    Opening a session refuses everything that can be refused, and spends nothing. Before its first
+    step the run is entered in the odometer of the corpus (:mod:`confide.odometer`), with all that
+    it may spend. A session that is abandoned before it is closed counts in full and leaves no
+    model; it resumes from the folder ``OUT.work`` beside the model when the same script runs again.
 
-    Batches, and a key for the noise of each step, come from the operating system, unless the noise
-    is to be repeatable: then they follow from the seed, which is right for an experiment and wrong
-    for a release. Of several processes (:mod:`crtlib.training.parallel`) all open it; the first one
-    alone enters the run, attacks the model, promises and writes.
+    :meth:`close` attacks the model, states what it promises and writes it. A ``with`` block that
+    ends after the last step closes the session itself; one that ends before the last step warns how
+    many are left. An exception closes nothing.
+
+    Batches, and a key for the noise of each step, come from the operating system. If the noise is
+    to be repeatable they follow from the seed, which is right for an experiment and wrong for a
+    release. With several processes (:mod:`crtlib.training.parallel`) all of them open the session,
+    but only the first enters the run, attacks the model, states the promise and writes.
 
     Args:
-        what: A recipe (:mod:`confide.recipe`), or a corpus and the names of a recipe's fields.
-        card: Makes the model's README.md of ``TrainingResult.facts``, but for exact measures:
-            "perplexity" is an interval there, "bits_per_character" None.
+        what: A recipe (:mod:`confide.recipe`), or a corpus; then ``recipe_fields`` has the rest.
+        card: Makes the model's README.md from ``TrainingResult.facts``. It is given no exact
+            measure: "perplexity" is an interval and "bits_per_character" is None.
         progress: Show a bar on a terminal.
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
-        evaluation: A corpus to measure perplexity on; then none of the text is held out for it. It
-            may share no conversation, person or message by which a text is known again; messages,
-            or whole conversations, that the corpus says as well are left out, and counted.
-        completions_alone: The loss counts the last turn of each conversation alone. The promise is
-            of the whole of it: the rest is read.
-        optimizer: Makes an optimizer of the list of parameters that learn; one is made for public
-            and one for private steps, and the phases set their learning rates. It begins with
-            nothing learned: moments hold what an earlier training read. Default: Adam.
+        evaluation: A corpus to measure perplexity on; then none of the text is held out. It may
+            share with the corpus no conversation, person or message by which the registry
+            recognizes a text. Other messages, or whole conversations, that are also in the corpus
+            are left out and counted.
+        completions_alone: Count only the last turn of each conversation in the loss. The promise
+            still covers the whole conversation, since the rest is read.
+        optimizer: Makes an optimizer from the list of trainable parameters. It is called once for
+            public and once for private steps, and the phases set the learning rates. The optimizer
+            must start from a fresh state, as moments hold what an earlier training read. Default:
+            Adam.
         recipe_fields: Fields of the recipe.
 
     Raises:
-        ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
+        ValueError: For what cannot be trained on; then nothing is written and nothing is spent.
 
     Guarantee:
-        The odometer holds the run before its first step. A certificate of a session that a script
-        opened says that it is assumed that the script learned from nothing else, with the script's
-        SHA-256, whoever took the steps: it may have brought an optimizer, or reached the model
-        before them. Where several scripts took them, one after the other, all are named. One that
-        it ended early declares the step. Tests:
+        The odometer holds the run before its first step. If a script opened the session, the
+        certificate assumes that the script taught the model nothing else, and names its SHA-256. It
+        does so whoever took the steps, since the script may have supplied an optimizer or changed
+        the model before them. If several scripts took steps in turn, all are named. If one ended
+        the session early, the certificate declares the step. Tests:
         ``tests/test_session.py::test_the_odometer_knows_of_a_step_before_it``,
         ``tests/test_session.py::test_a_script_is_named_and_what_is_assumed_of_it``,
         ``tests/test_session.py::test_a_script_is_named_whoever_takes_the_steps``,
@@ -224,7 +228,7 @@ class Session:
         if recipe.workers is not None:
             torch.set_num_threads(recipe.workers)
         device = device_by_name(recipe.device)
-        if ":" in device and parallel.process_group().size > 1:  # each takes that of its number
+        if ":" in device and parallel.process_group().size > 1:  # each takes the device of its rank
             raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
         if study and "core_hours" in recipe.model_fields_set:
             raise recipes.InvalidOption("core_hours", "chooses the model, and study is given")
@@ -265,7 +269,7 @@ class Session:
             raise
 
     def _open(self, progress: bool, options: Mapping[str, Any]) -> None:
-        """Take the place of the model, open the odometer, and make the training."""
+        """Claim the model's folder, open the odometer, and make the training."""
         recipe, job = self.recipe, self._job
         work = None if recipe.out is None else make_work_folder(recipe.out)
         secure = not getattr(recipe, "repeatable_noise", False)
@@ -274,7 +278,7 @@ class Session:
         if parallel.process_group().is_leader:
             if work:
                 self._open_resources.callback(_remove_if_empty, work)
-                refusal = f"--out: {work} is in use by another training"  # two would be one run
+                refusal = f"--out: {work} is in use by another training"  # two would share one run
                 self._open_resources.enter_context(files.lock_folder(work, refusal))
             self.odometer = odometer_run.open_odometer(
                 recipe.corpus, job.odometer_fields, init=recipe.init, protects=job.protects,
@@ -305,12 +309,12 @@ class Session:
 
     @property
     def model(self) -> nn.Module:
-        """The model, which nobody else may change until the session is closed."""
+        """The model; nothing else may change it until the session is closed."""
         return self.training.model
 
     @property
     def tokenizer(self) -> BpeTokenizer:
-        """What texts are read with."""
+        """The tokenizer that texts are read with."""
         return self._job.tokenizer
 
     @property
@@ -323,21 +327,20 @@ class Session:
         return self.tokenizer.encode(p.text for p in self._result_in_progress.data.test)
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Write the tokenizer and the template of the texts, as ``transformers`` reads them."""
+        """Write the tokenizer and the texts' template in the format of ``transformers``."""
         longest = interface.context_length(self.model)
         model_folder.save_fast_tokenizer(self.tokenizer, folder, self._job.template, longest)
 
     def __len__(self) -> int:
-        """Steps from the first to the last, also where it goes on from a checkpoint."""
+        """The number of steps in all, even if the session resumes from a checkpoint."""
         return len(self.training)
 
     def __iter__(self) -> Iterator[Step]:
-        """The steps, each of which is to be called: :class:`crtlib.training.loop.Training`."""
+        """Iterate over the steps; each must be called (:class:`crtlib.training.loop.Training`)."""
         return iter(self.training)
 
     def take_all(self) -> None:
-        """Take all steps, without a line of anybody else's between them but that of an optimizer of
-        one's own."""
+        """Take all steps; between them no code of the user runs, except a custom optimizer's."""
         self.training.take_all()
 
     def __enter__(self) -> Self:
@@ -364,16 +367,16 @@ class Session:
             )
 
     def close(self, *, early: bool = False) -> TrainingResult | None:
-        """Attack the model, say what it promises, and write it; ``result`` is what came of it.
+        """Attack the model, state what it promises, and write it.
 
         Args:
-            early: Leave the steps that were not taken: they are charged as if they had been.
+            early: Skip the steps that are left; they are charged as if they had been taken.
 
         Returns:
-            None in a process that does not lead.
+            What came of the training, also as ``result``; None in every process but the leader.
 
         Raises:
-            ValueError: Where steps are left that shall not be; the session stays open then.
+            ValueError: If steps are left and ``early`` is not set; the session then stays open.
         """
         if early:
             left = self.training.steps_left
@@ -403,16 +406,16 @@ class Session:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # it holds what goes on later, or results
+    with contextlib.suppress(OSError):  # if it holds a checkpoint or results
         folder.rmdir()
 
 
 def _prepare_study(
     recipe: Recipe, device: str, fixed: TrainingFacts, evaluation: StrPath | None = None
 ) -> PendingTraining:
-    """A training of a study, with the fields of it that are ``fixed``; measured on text of an
-    ``evaluation``, where there is one."""
-    # The recipe of another package's method has these options, too, but is no LanguageRecipe.
+    """Prepare the training of a study, in which some fields are ``fixed``. It is measured on the
+    text of ``evaluation``, if given."""
+    # A recipe for another package's method has these options too, but is no LanguageRecipe.
     options: Any = recipe
     settings = _study_settings(recipe, device, fixed)
     if evaluation is not None:
@@ -456,8 +459,8 @@ def _prepare_study(
 
 
 def _study_settings(recipe: Recipe, device: str, fixed: TrainingFacts) -> dict[str, Any]:
-    """Fields of the study that the recipe or the caller sets. Raises ValueError for those that both
-    set, and for those that the corpus decides."""
+    """The fields of the study that the recipe or the caller sets. Raises ValueError for fields that
+    both set, and for fields that the corpus decides."""
     ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
     if in_both := sorted({*dict(recipe)} & {*fixed} - ablated):
         raise ValueError(f"study={in_both[0]!r}: is an option of the training; give it as one")
@@ -477,8 +480,8 @@ def _finish_study(
     fitted: TrainedStudy,
     meter: OdometerRun,
 ) -> TrainingResult:
-    """Attack the model of a study, and say what came of it, with these ``lines`` at the end. Raises
-    MachineError where a policy is another than that of its digest."""
+    """Attack the model of a study and make the result, with ``lines`` at the end of its text.
+    Raises MachineError if a policy no longer matches its digest."""
     policy_names.check_policies_unchanged(digests, digests.values())
     rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(study)
     settings = _settings_in_force(study, fitted.schedule)
@@ -502,13 +505,13 @@ def _finish_study(
 
 
 def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[Corpus, str]:
-    """An evaluation without what is trained on, and a line that says how much of it that was: of
-    messages those that the corpus says, by whomever; of conversations those whose every message it
-    says. Raises ValueError where nothing is left.
+    """Leave out of an evaluation what is trained on, and describe in a line how much that was. If
+    the unit is a turn, messages are left out that anybody writes in the corpus; otherwise,
+    conversations all of whose messages are in the corpus. Raises ValueError if nothing is left.
 
     Guarantee:
-        What is measured on the rest is of text that is not trained on, and what the rest has in
-        common with it is counted. Test:
+        What is measured on the rest concerns text that is not trained on, and what the rest still
+        has in common with the corpus is counted. Test:
         ``tests/test_session.py::test_what_an_evaluation_has_in_common_is_left_out_and_said``.
     """
     messages = sum(len(d.turns) for d in text.dialogues)
@@ -538,24 +541,24 @@ def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[C
 
 
 def _portable_settings(study: CrtStudy) -> dict[str, Any]:
-    """The fields of a study, without paths of this machine."""
+    """The fields of a study, without paths on this machine."""
     settings = asdict(study) | {"corpus": Path(study.corpus).name}
     if study.brings_vocabulary:
         settings["init"] = pretrained.base_model_name(study.init)
     if study.template not in templates.CANDIDATE_TEMPLATES:
-        settings["template"] = "chat"  # of the folder that is written
+        settings["template"] = "chat"  # that of the folder that is written
     for name in ("policy", "conservative"):
         settings[name] = policy_names.strip_paths(settings[name])
     return settings
 
 
 def _settings_in_force(study: CrtStudy, phases: Sequence[Phase]) -> dict[str, Any]:
-    """The settings that decided something: none that the method or its ``phases`` do not read, and
-    of a screened folder those by which it was screened.
+    """The settings that had an effect. Those that neither the method nor its ``phases`` read are
+    left out; for a screened folder, the settings are those by which it was screened.
 
     Guarantee:
-        What is released names no search, no deduplication and no rate but those by which the text
-        was read and learned. Tests: ``tests/reports/test_model_cards.py::
+        What is released names only the search, deduplication and rates by which the text was read
+        and learned. Tests: ``tests/reports/test_model_cards.py::
         test_a_card_has_the_settings_that_were_in_force``, ``tests/reports/test_model_cards.py::
         test_no_file_of_a_release_names_a_setting_that_nothing_reads``.
     """
@@ -578,17 +581,17 @@ def _settings_in_force(study: CrtStudy, phases: Sequence[Phase]) -> dict[str, An
         idle |= {"copies", "audited"}
     if not study.lora:
         idle |= {"lora_alpha", "lora_targets"}
-    if study.split == "coin":  # a tenth of the people each, of a text that nobody simulated here
+    if study.split == "coin":  # holds out two tenths; not of a simulation
         idle |= {"heldout", "variety"}
     of_screening: dict[str, Any] = {}
     if screening is not None:
         of_screening = {n: screening[n] for n in ("policy", "conservative", "gamma", "dedup")}
-        idle |= {"labelled", "per", "coin", "duplicates"}  # its page has the form of copies
+        idle |= {"labelled", "per", "coin", "duplicates"}  # its page tells how copies were treated
     return {n: v for n, v in (_portable_settings(study) | of_screening).items() if n not in idle}
 
 
 def _canaries_for_power(study: CrtStudy, power: float) -> int:
-    """Canaries for an audit of this power, of a point's noise."""
+    """How many canaries an audit of a point's noise needs for this power."""
     event = schedules.combine_phase_events(crt_study.schedule_phases(study))
     if event is None or not event.noise_multiplier:
         return run_audit.MIN_AUDIT_CANARIES
@@ -604,17 +607,17 @@ def _canaries_for_power(study: CrtStudy, power: float) -> int:
 
 @dataclass(frozen=True)
 class _PlannedTraining:
-    """What a training with a plan of ``crtlib protect`` reads."""
+    """What a training with a plan from ``crtlib protect`` reads."""
 
     recipe: SecretPlanRecipe
     text: Corpus
     plan: ProtectionPlan
     summary: Mapping[str, Any]
-    """What ``plan.json`` says, and which policy found the secrets."""
+    """The content of ``plan.json``, and which policy found the secrets."""
     points: Sequence[Point]
     tokenizer: BpeTokenizer
     spec: ModelSpec | None
-    """The shape of the model, where it starts from random weights."""
+    """The shape of the model, if it starts from random weights."""
 
     @property
     def has_tagger(self) -> bool:
@@ -623,11 +626,12 @@ class _PlannedTraining:
 
 
 def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
-    """A training with a plan of ``crtlib protect``: all of the text, and noise by secret.
+    """Prepare a training with a plan from ``crtlib protect``: on all of the text, with noise
+    counted by secret.
 
-    Its noise is counted for secrets, not for points, so to certificates of other runs it is one
-    without protection. The vocabulary is that of ``init`` or single bytes: a point that holds no
-    secret for the plan may hold one that its policy missed.
+    Since its noise is counted for secrets and not for points, certificates of other runs treat it
+    as a run without protection. The vocabulary is that of ``init``, or single bytes: a point in
+    which the plan knows no secret may still hold one that its policy missed.
     """
     if parallel.count_launched_processes() > 1:
         raise ValueError("--plan: must be trained in one process, without torchrun")
@@ -683,7 +687,7 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
 
 
 def _finish_plan(planned: _PlannedTraining, run: TrainingRun, meter: OdometerRun) -> TrainingResult:
-    """Account for each secret what was spent, and say what came of the training."""
+    """Account for what was spent on each secret, and make the result of the training."""
     recipe = planned.recipe
     secrets = secret_plans.account_secrets(run.events, planned.plan, recipe.plan)
     keeps_promises = bool((secrets.posterior <= secrets.promised).all())
@@ -718,7 +722,7 @@ def _finish_plan(planned: _PlannedTraining, run: TrainingRun, meter: OdometerRun
 def _plan_record(
     planned: _PlannedTraining, run: TrainingRun, plan_facts: TrainingFacts, meter: OdometerRun
 ) -> dict[str, Any]:
-    """How a training with a plan was done, for :func:`training_record.build_record`."""
+    """The record of a training with a plan, for :func:`training_record.build_record`."""
     summary = planned.summary
     policy = {
         "name": summary["policy"],
@@ -777,8 +781,8 @@ def _plan_sources(
 
 
 def _prepare_data(study: CrtStudy, evaluation: Corpus | None) -> PreparedData:
-    """The text as it is trained on and released: words from public points, and the rates that
-    are known of it."""
+    """The text as it is trained on and released: the vocabulary comes from public points, and rates
+    that are known for a screened folder are used."""
     return study_data.prepare_data(
         study, public_words=True, known=stored_rates(study.corpus), evaluation=evaluation
     )
@@ -787,8 +791,8 @@ def _prepare_data(study: CrtStudy, evaluation: Corpus | None) -> PreparedData:
 def attach_label_rates(
     study: CrtStudy, prepared: PreparedData, labels: StrPath | None
 ) -> PreparedData:
-    """What a run reads, with the rates of its policies as a folder of labels, if any, judges
-    them."""
+    """What a run reads, with the rates of its policies as judged by a folder of labels, or without
+    one by the labels that the corpus came with."""
     reads_raw = study.how.reads_raw
     is_screened = screened_folder.is_screened_folder(study.corpus)
     if labels is None and is_screened:
@@ -818,8 +822,8 @@ def attach_label_rates(
 
 
 def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
-    """Refuse a place for a model that holds something, or cannot be written: now, not later. The
-    key beside an odometer must not leave with the model."""
+    """Refuse, before training, an output folder that holds something or cannot be written, and an
+    odometer inside it, whose key would leave with the model."""
     out, meter = recipe.out, recipe.odometer
     if out is None:
         return
@@ -827,15 +831,15 @@ def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
     if meter and any(a in (b, *b.parents) for a, b in (places, places[::-1])):
         raise ValueError(f"--odometer: {meter} must lie outside of --out, {out}")
     if (outputs.find_marker(out) or {}).get("command") == "train":
-        _remove_checkpoint(out)  # killed when it was done
+        _remove_checkpoint(out)  # of a training that was killed when done
         raise ValueError(f"--out: {out} is a finished model; train into another folder")
     if outputs.check_output_folder(out, inputs=inputs, force=None).exists():
         files.check_writable(out)
 
 
 def _describe_other_run(work: Path, recipe: Recipe) -> str:
-    """Why an unfinished training does not go on: what it was asked for, where that is known and
-    another, and what can be done."""
+    """Why an unfinished training cannot resume: which options differ from those it began with, as
+    far as these are known, and what can be done."""
     file = odometer_run.options_file(work / UNFINISHED_FILES[1])
     begun = json.loads(files.read_text(file)) if file.is_file() else {}
     now = recipe.model_dump(mode="json")
@@ -857,11 +861,11 @@ def _remove_checkpoint(out: Path) -> None:
 
 
 def _attach_promise(result: TrainingResult, recipe: Recipe, meter: OdometerRun) -> TrainingResult:
-    """The result of a training of any method, with what its certificate says now, in words.
+    """The result of a training by any method, with what its certificate states now, in words.
 
     Guarantee:
-        The words, which stand in ``guarantee.txt``, on the model's card and in the last line, say
-        the numbers of the certificate: ``tests/release/test_one_number.py``.
+        These words, which appear in ``guarantee.txt``, on the model's card and in the last line,
+        give the numbers of the certificate: ``tests/release/test_one_number.py``.
     """
     method = methods.method_by_name(meter.facts["method"])
     facts = {
