@@ -1,9 +1,9 @@
-"""Audits and reports that were made of a model: each is entered, so that a certificate says how
-many were made, and which of them it shows.
+"""Audits and reports of a model are entered, so that its certificate states how many were made.
 
-Whoever may repeat an audit until a small number comes, and show that one alone, shows nothing. The
-coins of an audit follow from its training (:func:`crtlib.attacks.run_audit.audit_training`); what
-may still be chosen, as its references or the options of a report, makes another attack, and counts.
+If somebody could repeat an audit until it gave a small number, and show only that one, it would
+show nothing. The coins of an audit follow from its training
+(:func:`crtlib.attacks.run_audit.audit_training`). Whatever can still be chosen, such as its
+references or the options of a report, makes another attack, which counts.
 
 >>> import tempfile
 >>> ledger = Path(tempfile.mkdtemp()) / "registry.sqlite"
@@ -37,9 +37,9 @@ ATTACKS_SQL = "SELECT name, found FROM attacks WHERE kind = ? AND model = ? ORDE
 def find_ledgers(
     record: Mapping[str, Any] | None, odometer_folder: Path | None = None
 ) -> list[Path]:
-    """Where attacks on the model of a training are entered: the registry of this user, and the
-    odometer of its text, as its ``record`` has it, or in another
-    ``odometer_folder``, where there is one."""
+    """The ledgers in which attacks on a training's model are entered: this user's registry, and the
+    odometer of its text, if it exists: ``odometer_folder``, or else the one that its ``record``
+    names."""
     folder = odometer_folder or (record or {}).get("odometer", {}).get("folder")
     odometers = [] if folder is None else [Path(folder) / LEDGER_FILE]
     return [
@@ -49,12 +49,13 @@ def find_ledgers(
 
 
 def name_report(options: Mapping[str, Any], text: str) -> str:
-    """The name of a report with these options on the text with this hash, which it begins with."""
+    """The name of a report with these options on the text with this hash; it begins with the
+    hash."""
     return f"{text} {hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()}"
 
 
 def refuse_damaged_ledgers(ledgers: Sequence[Path]) -> None:
-    """Raises what :func:`enter_attack` would at the end of an attack, before it takes hours."""
+    """Raise, before an attack takes hours, what :func:`enter_attack` would raise at its end."""
     for ledger in ledgers:
         with open_transaction(ledger) as base:
             base.execute(ATTACKS_SQL, ("", "")).fetchall()
@@ -66,11 +67,11 @@ def enter_attack(
     """Enter an attack on the model whose numbers have this hash.
 
     Args:
-        ledgers: Where it is entered.
+        ledgers: The ledgers to enter it in.
         kind: "audit" or "report".
         model: The hash of the numbers in the model, whatever file they are in.
-        name: Of what was asked: who asks the same again makes no other attack.
-        found: What it showed; None: nothing yet, as it only begins.
+        name: Identifies what was attacked and how; the same name again is not another attack.
+        found: What it found; None: nothing yet, as it is only beginning.
     """
     for ledger in ledgers:
         with open_transaction(ledger) as base:
@@ -78,8 +79,8 @@ def enter_attack(
 
 
 def list_attacks(ledgers: Sequence[Path], kind: AttackKind, model: str) -> dict[str, float | None]:
-    """All attacks of a kind on the model that one of the ``ledgers`` knows, and what each showed,
-    which is None of one that was stopped."""
+    """All attacks of a kind on the model that any of the ``ledgers`` lists, with what each found;
+    None for one that was stopped."""
     every: dict[str, float | None] = {}
     for ledger in filter(Path.is_file, ledgers):
         with open_connection(ledger) as base:

@@ -1,14 +1,14 @@
 """The odometer: a ledger beside a corpus in which every private training on it is entered.
 
-A folder (0700) with one SQLite file (0600) of lines that are added and never changed, each in a
-transaction of its own. A run reserves with a line when it starts, before its first step, all that
-it may spend; has one when it is finished; perhaps one that strikes it, for a model that nobody ever
-saw. Each line holds the hash of the one before, so that a lost or changed line shows. A run that
-was only started counts in full.
+An odometer is a folder (0700) with one SQLite file (0600) of lines that are added and never
+changed, each in a transaction of its own. When a run starts, before its first step, its line
+reserves all that it may spend. Another line is added when it is finished, and perhaps one that
+strikes it because nobody ever saw its model. Each line holds the hash of the previous one, so that
+a lost or changed line is noticed. A run that was started and never finished counts in full.
 
-The same lines go into the :class:`Registry` of the user, which knows a text again by its units:
-keyed hashes of its conversations and of its people. So a corpus that was moved, appended to or
-screened elsewhere, and next month's messages of the same people, bring their earlier runs along.
+The same lines go into the user's :class:`Registry`, which recognizes a text by its units: keyed
+hashes of its conversations and of its people. So a corpus that was moved, extended or screened
+elsewhere brings its earlier runs along, and so do next month's messages from the same people.
 
 >>> from confide.spending import sum_spending
 >>> from crtlib.accounting.events import SampledGaussian
@@ -62,21 +62,22 @@ from crtlib import files
 def prepare_odometer(
     folder: str | os.PathLike[str], corpus: str, registry: Registry | None = None
 ) -> None:
-    """Make ``folder`` the odometer of a corpus, before its text is trained on; a ledger of before
-    0.3 is taken over. Of several processes one makes it, and the others find it.
+    """Make ``folder`` the odometer of a corpus, before its text is trained on. A ledger from before
+    version 0.3 is taken over. Several processes may do this at once: one creates the odometer, and
+    the others find it.
 
     Args:
-        folder: Where it is, or is to be.
+        folder: Where the odometer is, or is to be.
         corpus: The hash of the corpus.
-        registry: Lines that it lacks, as of a folder that came from another machine, are entered
-            there first; None: nowhere.
+        registry: The registry that is given the lines it lacks, such as those of a folder from
+            another machine; None: no registry.
 
     Raises:
-        ValueError: For the odometer of another corpus or a broken one.
-        OSError: Where it cannot be written.
+        ValueError: For a broken odometer, or that of another corpus.
+        OSError: If it cannot be written.
 
     Guarantee:
-        Runs of the folder are known to other texts of the same people from now on. Tests:
+        From now on, other texts from the same people bring in this folder's runs. Tests:
         ``tests/accounting/test_odometer.py::test_a_ledger_of_before_is_read_and_taken_over``,
         ``tests/release/test_text_registry.py::test_runs_of_a_moved_home_are_known_to_other_texts``.
     """
@@ -100,7 +101,7 @@ def prepare_odometer(
 
 
 def _enter_in_registry(lines: Sequence[OdometerEntry], corpus: str, registry: Registry) -> None:
-    """Add to the registry the lines of an odometer of a corpus that it lacks."""
+    """Add to the registry those lines of a corpus's odometer that it lacks."""
     known = [_shared_fields(e) for e in registry.entries() if e.corpus == corpus]
     for line in map(_shared_fields, lines):
         if line in known:
@@ -110,13 +111,13 @@ def _enter_in_registry(lines: Sequence[OdometerEntry], corpus: str, registry: Re
 
 
 def enter_other_odometers(folders: Sequence[Path], corpus: str, registry: Registry) -> None:
-    """Add to the registry what other odometers of a corpus list, as a backup, or that of a branch:
-    what was spent is what all of them say together. Nothing is written to them.
+    """Add to the registry the lines of a corpus's other odometers, such as a backup or one from a
+    branch: what was spent is the sum over all of them. Nothing is written to them.
 
-    Raises ``ValueError`` for one that is broken, and names it.
+    Raises ``ValueError``, with its name, for one that is broken.
 
     Guarantee:
-        Of several odometers of a text beside it no run is passed over. Test:
+        If several odometers of a text are beside it, the runs of all of them count. Test:
         ``tests/accounting/test_odometer.py::test_all_odometers_of_a_text_beside_it_count``.
     """
     for folder in folders:
@@ -134,8 +135,8 @@ def enter_other_odometers(folders: Sequence[Path], corpus: str, registry: Regist
 def read_entries(folder: str | os.PathLike[str]) -> list[OdometerEntry]:
     """All lines of an odometer, oldest first.
 
-    Raises ``ValueError`` where it is missing, or a line is lost, damaged or was changed: nobody
-    knows then what was spent.
+    Raises ``ValueError`` if it is missing, or a line was lost, damaged or changed, because then
+    nobody knows what was spent.
     """
     home = Path(folder)
     if (home / LEDGER_FILE).is_file():
@@ -151,23 +152,23 @@ def read_entries(folder: str | os.PathLike[str]) -> list[OdometerEntry]:
 def add_entry(
     folder: str | os.PathLike[str], *, registry: Registry | None = None, **values: Any
 ) -> OdometerEntry:
-    """Add a line and have it on disk, first in the ``registry`` and then in the ``folder``.
+    """Add a line and flush it to disk, first in the ``registry`` and then in the ``folder``.
 
     Args:
-        folder: The odometer, which is made where there is none.
-        registry: Where the line is found again from other texts; None: nowhere.
-        values: The fields of :class:`OdometerEntry` but for its hashes and its time.
+        folder: The odometer; created if it does not exist.
+        registry: The registry through which other texts find the line; None: no registry.
+        values: The fields of :class:`OdometerEntry` other than its hashes and its time.
 
     Returns:
         The line as it was written.
 
     Raises:
-        ValueError: For an odometer of another corpus or a broken one.
-        OSError: Where it cannot be written.
+        ValueError: For a broken odometer, or that of another corpus.
+        OSError: If it cannot be written.
 
     Guarantee:
-        It is on disk when this returns, no line of before is lost, and a later text of the same
-        people brings it. Tests:
+        The line is on disk when this returns, no earlier line is lost, and later texts from the
+        same people bring it in. Tests:
         ``tests/accounting/test_odometer.py::test_a_line_is_on_disk_before_training_goes_on``,
         ``tests/accounting/test_odometer.py::test_a_line_that_is_lost_or_changed_shows``,
         ``tests/accounting/test_odometer.py::
@@ -201,12 +202,12 @@ def add_later_entry(
     registry: Registry | None = None,
     **changes: Any,
 ) -> OdometerEntry:
-    """A further line of the run of ``entry``: finished, struck, or started once more."""
+    """Add a further line for the run of ``entry``: finished, struck, or started again."""
     return add_entry(folder, registry=registry, **(_shared_fields(entry) | changes))
 
 
 def _shared_fields(entry: OdometerEntry) -> dict[str, Any]:
-    """What a further line of the same run begins with."""
+    """The fields that a further line of the same run takes over."""
     ours = ("entry", "previous", "time")
     return {f.name: getattr(entry, f.name) for f in fields(OdometerEntry) if f.name not in ours}
 
@@ -214,23 +215,24 @@ def _shared_fields(entry: OdometerEntry) -> dict[str, Any]:
 def strike_run(
     folder: str | os.PathLike[str], entry: str, *, because: str, registry: Registry | None = None
 ) -> OdometerEntry:
-    """Strike a run: its model was never seen by anybody.
+    """Strike a run because nobody ever saw its model.
 
     Args:
         folder: The odometer.
-        entry: The beginning of the hash of one of its lines.
-        because: The reason, which every later certificate can be asked for.
-        registry: Where the line is found again from other texts; None: nowhere.
+        entry: The beginning of the hash of one of the run's lines.
+        because: The reason. The odometer keeps it, so that it can be asked for later.
+        registry: The registry through which other texts find the line; None: no registry.
 
     Returns:
-        The line that strikes it.
+        The line that strikes the run.
 
     Raises:
-        ValueError: Where no line, or several, begin so, and without a reason.
+        ValueError: If the lines that begin so are not those of exactly one run, or if no reason is
+            given.
 
     Guarantee:
-        It counts no more where nothing that counts started from it, and later certificates name
-        it; with a reason only. Tests:
+        The run no longer counts, unless a run that counts started from its model, and later
+        certificates mention it. This takes a reason. Tests:
         ``tests/accounting/test_odometer.py::test_a_run_is_struck_with_a_reason_only``,
         ``tests/release/test_withdrawn_runs.py::test_a_struck_run_is_named``.
     """
@@ -244,12 +246,12 @@ def strike_run(
 
 
 def find_odometer(corpus: str | os.PathLike[str], sha: str) -> Path:
-    """The odometer of the corpus with this hash, among those beside ``corpus``, of several that
-    with its name, or the first; where there is none, the folder that would be it. One in which
-    nothing was entered yet is anybody's."""
+    """The odometer, beside ``corpus``, of the corpus with this hash: if there are several, the one
+    named after ``corpus``, or else the first; if there is none, the folder that it would be in. An
+    odometer without any line may be used for any corpus."""
     if found := find_odometers(corpus, sha):
         return found[0]
-    own = _own_odometer(corpus)  # of another text, where the file has changed since
+    own = _own_odometer(corpus)  # of another text, if the file has changed since
     free = read_corpus_hash(own) in (None, sha) and not (own / OLD_LEDGER_FILE).exists()
     return (
         own if free else own.with_name(f"{Path(corpus).resolve().name}-{sha[:8]}{ODOMETER_SUFFIX}")
@@ -257,20 +259,21 @@ def find_odometer(corpus: str | os.PathLike[str], sha: str) -> Path:
 
 
 def find_odometers(corpus: str | os.PathLike[str], sha: str) -> list[Path]:
-    """All odometers of the corpus with this hash beside ``corpus``, first that with its name."""
+    """All odometers beside ``corpus`` of the corpus with this hash; the one named after ``corpus``
+    is first."""
     own = _own_odometer(corpus)
     beside = sorted(own.parent.glob(f"*{ODOMETER_SUFFIX}"), key=lambda path: (path != own, path))
     return [folder for folder in beside if read_corpus_hash(folder) == sha]
 
 
 def _own_odometer(corpus: str | os.PathLike[str]) -> Path:
-    """The folder beside a corpus that has its name."""
+    """The odometer folder beside a corpus that is named after it."""
     path = Path(corpus).resolve()
     return path.with_name(path.name + ODOMETER_SUFFIX)
 
 
 def read_corpus_hash(folder: Path) -> str | None:
-    """The corpus of an odometer, also of one that is broken further on."""
+    """The hash of an odometer's corpus, even if its lines are broken."""
     if (folder / LEDGER_FILE).is_file():
         with (
             contextlib.suppress(ValueError, OSError, sqlite3.Error),

@@ -1,4 +1,4 @@
-"""The lines of an odometer: what a run adds to the file, and how they are read back."""
+"""The lines of an odometer: what a run adds to the file, and how lines are read back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ ODOMETER_FORMAT = "crtlib/odometer/1"
 ODOMETER_SUFFIX = ".odometer"
 LEDGER_FILE = "ledger.sqlite"
 OLD_LEDGER_FILE = "ledger.jsonl"
-"""What crtlib wrote before 0.3: it is read, and taken over with the next line."""
+"""The ledger that crtlib wrote before 0.3. It is read, and taken over when the next line is
+added."""
 LEDGER_TABLES_SQL = """
 CREATE TABLE IF NOT EXISTS head (corpus TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS lines (n INTEGER PRIMARY KEY, content TEXT NOT NULL);
@@ -37,10 +38,10 @@ CREATE TABLE IF NOT EXISTS attacks (kind, model, name, found, UNIQUE (kind, mode
 HAS_LINES_SQL = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'lines'"
 HAS_COUNT_SQL = HAS_LINES_SQL.replace("'lines'", "'counted'")
 SIGNING_KEY_FILE, REGISTRY_KEY_FILE = "signing.key", "key"
-"""Private keys beside a ledger and beside the registry; they are made after its first line."""
+"""Private keys beside an odometer's ledger and beside the registry, made after the file itself."""
 RUN_STATES = ("started", "finished", "struck")
 PRIVACY_UNITS = ("turn", "dialogue", "user")
-"""Units of a data point, the smallest first."""
+"""The possible data points, the smallest first."""
 RELATED_TEXTS_SQL = """
 SELECT t.corpus, a.kind, COUNT(*),
   MIN((SELECT COUNT(*) FROM known n WHERE n.text = o.text AND n.kind = a.kind),
@@ -55,47 +56,52 @@ TEXT_OF_CORPUS_SQL = "(SELECT text FROM texts WHERE corpus = ?)"
 OWNERSHIP_KINDS = (
     "entered", "spoken", "speakers", "owners", "compared", "named", "owned", "lone", "said",
 )  # fmt: skip
-"""Kinds of units that say whose the others are, and make no two texts the same; the last four are
-those of before 0.4, which nothing asks for any more."""
+"""Kinds of units that record to whom the other units belong; sharing them does not relate two
+texts. The last four are from before 0.4 and are no longer read."""
 ENTERED_FORM_SQL = "SELECT 1 FROM known WHERE text = ? AND unit = ?"
-"""Whether a text was read in this form, as it is or screened: one that an older crtlib entered is
-known as it was then, until somebody reads it again."""
+"""Whether a text was entered in this form, as it is or screened. A text that an older crtlib
+entered keeps its old units until somebody reads it again."""
 PLAN_METHOD = "lp_weighted"
-"""What the line of a training by a plan calls its method."""
+"""The method in the odometer line of a training with a plan."""
 COPY_KEEPING_METHODS = frozenset(
     ("dpsgd", "user_dpsgd", "jft", "selective", "sgd", "plan", PLAN_METHOD)
 )
-"""Methods that train on each copy of a message as on the first."""
+"""Methods that train on every copy of a message just as on the first."""
 LEAST_SHARED_MESSAGES = 16
 LEAST_SHARE = {"short": 1 / 2, "brief": 1 / 2, "rare": 1 / 8, "stretch": 0.0}
-"""``LEAST_SHARED_MESSAGES`` short messages in common, and this share of those of one text, make two
-texts the same. Strangers share "thank you" and the like: half of all short messages are asked for;
-of the "rare" ones, that one conversation of each text alone has, an eighth (of Schema-Guided
-Dialogue's and MultiWOZ' conversations any two parts shared at most 6.2 %); of stretches that follow
-each other in one conversation alone, no share: there 1,000 conversations shared 4 with 1,000
-others."""
+"""Two texts are related if they share ``LEAST_SHARED_MESSAGES`` short messages and this share of
+the short messages of one of them, by kind. Strangers share "thank you" and the like, so of all
+short messages it takes half. Of "rare" ones, which only one conversation in each text has, it takes
+an eighth (any two parts of Schema-Guided Dialogue and of MultiWOZ shared at most 6.2 %). Of
+stretches of messages that follow each other in only one conversation no share is needed: there,
+1,000 conversations shared 4 with 1,000 others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OdometerEntry:
-    """One line. ``entry`` is the SHA-256 of the others, ``previous`` that of the line before.
+    """One line of an odometer.
 
+    ``entry`` is the SHA-256 of the other fields, ``previous`` the hash of the line before.
     ``events`` is None for a training without secure noise. ``screening`` names what decided which
-    secrets stay in the text, ``gamma`` and ``delta2`` bound how many. ``holds``: how many data
-    points of a smaller unit one of this unit holds at the most; ``about`` says that of every unit
-    of its text. ``model`` is the SHA-256 of the weights that were made, ``base`` that of those it
-    started from, where they were a file; ``tensors`` and ``base_tensors`` are those of the numbers
-    in them, which stay when a model is saved again. ``trials``: how many trainings like this one
-    the text has paid for, of which this model was chosen. ``counted``: of the labels that bound
-    ``gamma`` and ``delta2`` their hash, that of what readers had said of them, and how many secrets
-    left a ``trace``, or were ``public``, of how many. ``repeats_counted``: a secret in a repeated
-    message counted as a trace, and copies were hidden so that one message decides about no other; a
-    line of crtlib 0.3 does not say it.
-    ``hides_copies``: second occurrences of a message were masked or left out.
-    ``void``: why what it promises is void, a sentence each; None where a line does not say it, as
-    no line of crtlib 0.3 does. ``assumed``, ``treated_as_public`` and ``declared``: the conditions
-    of what it promises, as its own certificate names them. ``law``: by which law the labels that
-    bound its rates were drawn (:func:`draw_law`); None where none did.
+    secrets stay in the text; ``gamma`` and ``delta2`` bound their shares. ``holds``: the largest
+    number of points of each smaller unit in one of this unit; ``about`` states the same for every
+    unit of the text.
+
+    ``model`` is the SHA-256 of the weights that were made, ``base`` that of the weights it started
+    from, if they were a file. ``tensors`` and ``base_tensors`` are hashes of the numbers in them,
+    which do not change when a model is saved again. ``trials``: how many trainings like this one
+    are charged, from which this model was chosen.
+
+    ``counted``, for labels that bound ``gamma`` and ``delta2``: their hash, the hash of what their
+    readers had marked, and how many secrets left a ``trace`` or were ``public``, out of how many.
+    ``repeats_counted``: a secret in a repeated message counted as a trace, and copies were hidden
+    in such a way that no message decides about another; lines of crtlib 0.3 do not state it.
+    ``hides_copies``: second occurrences of a message were masked or left out. ``law``: the law by
+    which the labels that bound its rates were drawn (:func:`draw_law`); None if no labels did.
+
+    ``void``: why its promise is void, a sentence each; None if the line does not state it, which no
+    line of crtlib 0.3 does. ``assumed``, ``treated_as_public`` and ``declared``: the conditions of
+    its promise, as in its own certificate.
     """
 
     entry: str
@@ -130,43 +136,44 @@ class OdometerEntry:
 
     @property
     def protects(self) -> bool:
-        """Whether its noise protects each point, and it says that nothing voids what it promises.
+        """Whether its noise protects each point and it states that nothing voids its promise.
 
         Guarantee:
-            A later certificate composes with no run that has none itself. Test:
+            A later certificate does not compose with a run that has no valid one itself. Test:
             ``tests/release/test_earlier_runs.py::test_a_void_run_counts_as_one_without_protection``.
         """
         return self.events is not None and self.void == ()
 
     @property
     def spends_past_plans(self) -> bool:
-        """Whether a later plan, which counts for each secret, cannot add what it spent: that was
-        counted for messages, or by another plan."""
+        """Whether a later plan, which counts for each secret, cannot add what this run spent,
+        because that was counted for messages, or by another plan."""
         return self.events is not None or self.method == PLAN_METHOD
 
     @property
     def leaves_out_repeats(self) -> bool:
-        """Whether its rates are too small where messages repeat: it was trained by crtlib 0.3 with
-        a method that hides copies."""
+        """Whether its rates may be too small where messages repeat, because crtlib 0.3 trained it
+        with a method that hides copies."""
         return not self.repeats_counted and self.method not in COPY_KEEPING_METHODS
 
     @property
     def counts_masked_copies(self) -> bool:
-        """Whether several messages that are masked together may become copies of each other, each
-        of which is a private point that changes, though none leaves a trace alone."""
+        """Whether several messages may become copies of each other once they are masked; then each
+        may change a private point although none leaves a trace alone."""
         return self.hides_copies and self.method not in COPY_KEEPING_METHODS
 
     @property
     def charged(self) -> tuple[SampledGaussian, ...] | None:
-        """Its events, those of each trial as they are: a search of a fixed size."""
+        """Its events, repeated for each trial, as for a search of a fixed size; None without
+        events."""
         if self.events is None:
             return None
         return tuple(replace(event, steps=event.steps * self.trials) for event in self.events)
 
 
 def draw_law(labels: Mapping[str, Any] | None) -> str | None:
-    """By which law a secret is drawn that these labels, as a certificate has them, bound a rate of:
-    rates under two laws do not add.
+    """The law by which a secret is drawn in the rates that these labels bound, given the labels as
+    a certificate has them. Rates under two laws do not add.
 
     >>> draw_law({"cluster": "user", "drawn": "given"}), draw_law(None)
     ('user, given', None)
@@ -175,14 +182,14 @@ def draw_law(labels: Mapping[str, Any] | None) -> str | None:
 
 
 def hash_ledger_line(content: Mapping[str, Any]) -> str:
-    """The hash by which a line is entered: of all that it says but for the hash itself."""
+    """The hash of a line: over all its fields except the hash itself."""
     rest = {name: value for name, value in content.items() if name != "entry"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def refuse_no_folder(place: Path) -> None:
-    """Refuse for an odometer a file, and a link that leads to no folder; what is not there may be
-    made."""
+    """Refuse as an odometer a file, or a link that does not lead to a folder. A path that does not
+    exist may be created."""
     if os.path.lexists(place) and not place.is_dir():
         what = "is a link to nothing" if place.is_symlink() else "is no folder"
         raise ValueError(f"odometer: {place} {what}")
@@ -190,14 +197,14 @@ def refuse_no_folder(place: Path) -> None:
 
 @contextlib.contextmanager
 def open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
-    """One exclusive transaction, on disk when it ends; the file is made where there is none.
+    """Open one exclusive transaction, which is on disk when it ends; the file is created if needed.
 
-    Raises ``DamagedError`` where there must have been one, as a key beside it says: an empty file
-    is what a crash may leave, and would say that nothing was spent; and ``ValueError`` for a folder
-    of somebody else, or in which others may write.
+    Raises ``DamagedError`` if a key beside the file shows that it existed and now it is missing or
+    empty: a crash may leave it so, and it would mean that nothing was spent. Raises ``ValueError``
+    for a folder that belongs to somebody else or that others may write to.
 
     Guarantee:
-        No lost ledger becomes a new one. Test:
+        A lost ledger is never replaced by a new one. Test:
         ``tests/accounting/test_damaged_ledgers.py::test_a_ledger_that_lost_its_head_is_damaged``.
     """
     refuse_no_folder(path.parent)
@@ -209,7 +216,7 @@ def open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
         raise lost_lines_error(path)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with open_connection(path) as base:
-        base.execute("PRAGMA journal_mode=DELETE")  # no WAL: homes of clusters are network disks
+        base.execute("PRAGMA journal_mode=DELETE")  # no WAL: a cluster's homes are on network disks
         base.execute("PRAGMA synchronous=EXTRA")
         base.execute("BEGIN EXCLUSIVE")
         try:
@@ -227,13 +234,13 @@ def open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def open_connection(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection. What SQLite says of an error is not quoted: it holds rows.
+    """Open a connection. SQLite's own error messages are not quoted, since they may contain rows.
 
-    Raises ``OSError`` with its number where the disk is full or broken, ``DamagedError`` for a file
-    that is not what was written, ``ValueError`` for one that cannot be used.
+    Raises ``OSError`` with its number if the disk is full or broken, ``DamagedError`` for a file
+    that is not as it was written, and ``ValueError`` for one that cannot be used.
     """
     for beside in (path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm")):
-        told = files.why_not_regular(beside)  # SQLite opens it, too, if it is there
+        told = files.why_not_regular(beside)  # SQLite opens it too, if it exists
         if told not in ("", files.NO_SUCH_FILE):
             raise ValueError(f"{beside}: {told}")
     try:
@@ -249,7 +256,7 @@ def open_connection(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _named_error(path: Path, name: str) -> Exception:
-    """What an error of SQLite with this name means."""
+    """The exception that stands for SQLite's error of this name."""
     what = {"SQLITE_BUSY": "is in use by another process", "SQLITE_LOCKED": "is in use"}
     if name == "SQLITE_FULL":
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -266,7 +273,7 @@ def _named_error(path: Path, name: str) -> Exception:
 
 
 def lost_lines_error(path: Path) -> DamagedError:
-    """What is raised where lines of a ledger, or its head, are lost."""
+    """The error to raise if lines of a ledger, or its head, are lost."""
     return DamagedError(
         f"odometer: {path.name} in {path.parent} is damaged, lines or their head are lost, and "
         "what was spent is not known; restore it"
@@ -274,8 +281,8 @@ def lost_lines_error(path: Path) -> DamagedError:
 
 
 def read_old_ledger(folder: Path) -> list[str]:
-    """The lines of a ledger of before 0.3. One without an end was never on disk, and its run never
-    began: it is left out."""
+    """The lines of a ledger from before 0.3. A last line without a line end was never completely on
+    disk and its run never began, so it is left out."""
     try:
         text = files.read_text(folder / OLD_LEDGER_FILE)
     except FileNotFoundError:
@@ -284,18 +291,18 @@ def read_old_ledger(folder: Path) -> list[str]:
 
 
 def read_ledger_lines(path: Path) -> list[str]:
-    """What is in the file of an odometer or of the registry.
+    """The lines in the file of an odometer or of the registry.
 
-    Raises ``DamagedError`` where the head of an odometer, or a line at the end, is lost.
+    Raises ``DamagedError`` if the head of an odometer, or a line at the end, is lost.
 
     Guarantee:
-        Fewer lines than were written are no smaller spending. Test:
+        Lost lines are never taken for smaller spending. Test:
         ``tests/accounting/test_damaged_ledgers.py::test_a_ledger_that_lost_its_head_is_damaged``.
     """
     if not path.is_file():
         return []
     with open_connection(path) as base:
-        base.execute("BEGIN")  # the lines and their number are of one moment: others may write
+        base.execute("BEGIN")  # lines and their count from one moment, as others may write
         if not has_lines(base, path):
             return []
         if path.name == LEDGER_FILE and not base.execute("SELECT 1 FROM head").fetchone():
@@ -304,10 +311,10 @@ def read_ledger_lines(path: Path) -> list[str]:
 
 
 def has_lines(base: sqlite3.Connection, path: Path) -> bool:
-    """Whether anything was ever written in the file of an odometer or of the registry. A registry
-    of no bytes, without its key, is that of somebody who died before the first line.
+    """Whether the file of an odometer or of the registry has its tables. A registry of no bytes,
+    without its key, was left by a process that died before the first line.
 
-    Raises ``DamagedError`` for any other without lines.
+    Raises ``DamagedError`` for any other file without tables.
     """
     if base.execute(HAS_LINES_SQL).fetchone():
         return True
@@ -318,7 +325,8 @@ def has_lines(base: sqlite3.Connection, path: Path) -> bool:
 
 
 def read_counted_lines(base: sqlite3.Connection, path: Path) -> list[str]:
-    """All lines, as many as were written: of a file of crtlib 0.3 nobody knows how many."""
+    """All lines, after a check that none is missing; in a file from crtlib 0.3 that is not
+    known."""
     lines = [row[0] for row in base.execute(LINES_SQL)]
     if base.execute(HAS_COUNT_SQL).fetchone():
         told = base.execute("SELECT lines FROM counted").fetchone()
@@ -328,7 +336,8 @@ def read_counted_lines(base: sqlite3.Connection, path: Path) -> list[str]:
 
 
 def parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
-    """Raises ``DamagedError`` for a line that is not what was written, or is not in its place."""
+    """Parse the lines of a ledger. Raises ``DamagedError`` for a line that is not as it was written
+    or not in its place."""
     entries: list[OdometerEntry] = []
     for number, line in enumerate(lines, 1):
         last = entries[-1].entry if entries else None
@@ -349,14 +358,14 @@ def parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
 
 
 def parse_entry(content: Mapping[str, Any]) -> OdometerEntry:
-    """The run that a line tells of, in any form that was ever written."""
+    """Parse the content of a line, in any format that was ever written."""
     values = {f.name: content[f.name] for f in fields(OdometerEntry) if f.name in content}
     if values["events"] is not None:
         values["events"] = tuple(SampledGaussian(**event) for event in values["events"])
     for name in ("void", "assumed", "treated_as_public", "declared"):
         if values.get(name) is not None:
             values[name] = tuple(values[name])
-    entry = OdometerEntry(**values)  # of older lines, some of its fields have their defaults
+    entry = OdometerEntry(**values)  # fields that older lines lack have defaults
     check_choice("state", entry.state, RUN_STATES)
     check_choice("unit", entry.unit, PRIVACY_UNITS)
     check_whole_number("trials", entry.trials, 1)

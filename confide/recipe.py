@@ -1,8 +1,8 @@
-"""What a training may be told, declared once: a method is a recipe with the fields that it reads.
+"""The options of a training, declared once: each method has a recipe with the fields it reads.
 
-The command line, ``confide.train``, the settings of ``crtlib.toml`` and the book's table of options
-are made of these classes; the string below a field is its sentence. Pydantic makes the JSON schema
-of each.
+The command line, ``confide.train``, the settings in ``crtlib.toml`` and the book's table of options
+are made from these classes; the string below a field is its help text. Pydantic makes the JSON
+schema of each.
 
 >>> make_recipe({"corpus": "c.jsonl", "epsilon": "2"}).epsilon
 2.0
@@ -246,7 +246,7 @@ RECIPES: dict[str, type[Recipe]] = {
 
 # ---------------------------------------------------------------------------------------- forms
 def recipe_for_method(method: str) -> type[Recipe]:
-    """The recipe of a method; that of another package's is made of what the method reads."""
+    """The recipe of a method; for another package's method it is made from what that reads."""
     if method in RECIPES:
         return RECIPES[method]
     from crtlib.training import methods
@@ -259,7 +259,7 @@ def recipe_for_method(method: str) -> type[Recipe]:
 
 
 def derive_recipe(method: Any) -> type[Recipe]:
-    """A recipe of what a :class:`crtlib.training.methods.Method` reads."""
+    """Make a recipe with the fields that a :class:`crtlib.training.methods.Method` reads."""
     named = {"neighbouring_relation": "neighbouring"}
     names = {named.get(name, name) for name in method.reads} | set(LanguageRecipe.model_fields)
     if "policy" in method.reads:
@@ -278,7 +278,8 @@ def derive_recipe(method: Any) -> type[Recipe]:
 
 
 def choose_recipe(given: Mapping[str, Any] | None) -> tuple[list[type[OptionModel]], str]:
-    """The recipe of the method that is named, and "method NAME"; None: all of this library."""
+    """The recipe of the method named in ``given``, and "method NAME"; for None, this library's
+    recipes."""
     if given is None:
         return [*RECIPES.values()], ""
     default = "plan" if given.get("plan") else next(iter(RECIPES))
@@ -287,8 +288,8 @@ def choose_recipe(given: Mapping[str, Any] | None) -> tuple[list[type[OptionMode
 
 
 def make_recipe(given: Mapping[str, Any]) -> Recipe:
-    """A recipe of names and values, of which None is as if not given. Raises
-    :class:`crtlib.options.InvalidOption`, one line."""
+    """Make a recipe from names and values; None counts as not given. Raises
+    :class:`crtlib.options.InvalidOption`, in one line."""
     values = {name: value for name, value in given.items() if value is not None}
     (kind, *_), whose = choose_recipe(values)
     every = {name for recipe in RECIPES.values() for name in recipe.model_fields}

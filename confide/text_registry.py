@@ -1,4 +1,4 @@
-"""The registry of a person: it knows a text again under any name."""
+"""A user's registry, which recognizes a text that it knows under any name."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from crtlib.text.identity import hash_text
 from crtlib.text.screened_folder import is_screened_folder
 
 UNITS_VERSION = 3
-"""Of the units of :func:`crtlib.text.corpora.hash_registry_units`: a text whose units were others
-when it was entered is entered again when it is read again."""
+"""The version of the units that :func:`crtlib.text.corpora.hash_registry_units` makes. A text that
+was entered with another version is entered again when it is next read."""
 
 MARK_OF_KEY_SQL = "SELECT unit FROM known WHERE text = 0 AND kind = 'key'"
 MARK_OF_FILE_SQL = "SELECT 1 FROM known WHERE text = 0 AND unit = CAST(? AS BLOB)"
 ENTER_MARK_SQL = "INSERT OR IGNORE INTO known VALUES (?, 0, ?)"
-"""What the registry says of itself stands beside the units of texts, under the number of none."""
+"""Marks of the registry itself are stored among the units of texts, under text number 0."""
 
 # --------------------------------------------------------------------------- the registry
 registry_home = files.registry_folder
 
 
 def register_text(corpus: str | os.PathLike[str]) -> str:
-    """Have the registry of the user know a text again.
+    """Enter a text in the user's registry, so that it is recognized later.
 
     Args:
         corpus: A file or folder: a text as it is, or a screened one.
@@ -58,12 +58,12 @@ def register_text(corpus: str | os.PathLike[str]) -> str:
         The SHA-256 of the text.
 
     Raises:
-        ValueError: For what is no corpus.
+        ValueError: For something that is not a corpus.
         DamagedError: For a registry that is lost or broken.
 
     Guarantee:
-        A screened folder is known by what is left of its text, too, though the text itself was
-        entered before. Test: ``tests/release/test_text_registry.py::
+        A screened folder is also recognized by what is left of its text, even if the text itself
+        was entered before. Test: ``tests/release/test_text_registry.py::
         test_what_screening_left_is_known_though_the_text_was_entered_before``.
     """
     sha = corpora.hash_corpus(corpus)
@@ -74,14 +74,14 @@ def register_text(corpus: str | os.PathLike[str]) -> str:
 
 
 def count_shared_units(corpus: StrPath, other: StrPath) -> Counter[str]:
-    """How many conversations ("talk"), people ("user"), messages and the like two texts share, of
-    each kind of unit by which a registry would know one of them as the other
-    (:meth:`Registry.find_related_texts`); and how many of the conversations of ``other`` are said
-    in ``corpus`` too, by anybody ("words"), where that is more than half. Empty where none is.
+    """Count the units that two texts share: conversations ("talk"), people ("user"), messages and
+    so on, for each kind by which a registry would relate them
+    (:meth:`Registry.find_related_texts`). "words" counts the conversations of ``other`` that also
+    occur in ``corpus``, whoever speaks, if these are more than half. Empty if nothing is shared.
 
     Guarantee:
         Two texts that a registry takes for related share something here, and so does a text with
-        half of another's conversations, however short these are. Test:
+        more than half of another's conversations, however short they are. Test:
         ``tests/release/test_text_registry.py::test_two_texts_share_what_makes_them_related``.
     """
     theirs = set(corpora.hash_registry_units(other))
@@ -101,30 +101,30 @@ def count_shared_units(corpus: StrPath, other: StrPath) -> Counter[str]:
 
 
 def _share_enough_units(kind: str, both: int, fewer: int) -> bool:
-    """Whether ``both`` units of a kind, which two texts share, make them related; ``fewer`` are
-    those of the text that has fewer of them."""
+    """Whether sharing ``both`` units of a kind relates two texts, where the text with fewer units
+    of that kind has ``fewer`` of them."""
     share = LEAST_SHARE.get(kind)
     return share is None or both >= max(LEAST_SHARED_MESSAGES, share * fewer)
 
 
 @dataclass(frozen=True)
 class Registry:
-    """All runs of a user, and of which text they were: keyed hashes of its conversations and of
-    its people, 16 bytes each. The folder is private, and so is the key."""
+    """All runs of a user and the texts they read, each known by keyed hashes of its conversations
+    and people, of 16 bytes each. The folder and the key are private."""
 
     folder: Path
 
     @property
     def path(self) -> Path:
-        """The file with the lines."""
+        """The file that holds the lines."""
         return self.folder / "registry.sqlite"
 
     def register(
         self, corpus: str, units: Iterable[tuple[str, str]] = (), *, form: str | None = None
     ) -> None:
-        """Know the corpus with this hash again by its ``units``: kind and content of each, which
-        are not asked for where it was entered in this ``form`` before: a hash of what is read, of
-        a screened folder not that of its text."""
+        """Enter the corpus with this hash by its ``units``, pairs of a kind and a content. They are
+        not read if the corpus was entered in this ``form`` before. A form is the hash of what is
+        read; for a screened folder it is not that of the original text."""
         if not (self.folder / REGISTRY_KEY_FILE).exists():
             with open_transaction(self.path):  # a key is there only where a ledger was
                 pass
@@ -134,7 +134,7 @@ class Registry:
             entered = "entered", f"{UNITS_VERSION} {form or corpus}"
             mark = self._hash_unit(key, *entered)
             if row and base.execute(ENTERED_FORM_SQL, (*row, mark)).fetchone():
-                return  # else it is new, or was entered by an older crtlib, which knew less
+                return  # else it is new, or an older crtlib entered fewer units
             if row is None:
                 base.execute("INSERT INTO texts (corpus) VALUES (?)", (corpus,))
                 row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
@@ -149,13 +149,13 @@ class Registry:
         return hmac.digest(key, f"{kind}:{content}".encode(), "sha256")[:16]
 
     def _key(self, base: sqlite3.Connection) -> bytes:
-        """Of the hashes; it is made inside the exclusive transaction of the first text.
+        """The key of the hashes; it is made inside the exclusive transaction of the first text.
 
         Raises:
-            DamagedError: Hashes were made with one that is lost, or is another.
+            DamagedError: If hashes were made with another key, or with one that is lost.
 
         Guarantee:
-            No text that is known here is taken for a new one as its key is gone. Test:
+            No known text is taken for a new one because the key is gone. Test:
             ``tests/release/test_text_registry.py::test_a_lost_part_of_the_registry_is_no_new_one``.
         """
         path = self.folder / REGISTRY_KEY_FILE
@@ -178,14 +178,15 @@ class Registry:
         return key
 
     def lost(self, name: str) -> DamagedError:
-        """That the file with this ``name`` is not what was made here."""
+        """The error that says that the file ``name`` is lost, or is not the one made here."""
         return DamagedError(
             f"registry: {name} in {self.folder} is lost, or of another registry, so what it knew "
             "is not known again; restore it"
         )
 
     def has_made(self, name: str) -> bool:
-        """Whether a further file of the registry was made: where it is missing it is lost."""
+        """Whether the registry's further file ``name`` was ever made; if it is missing, it is lost.
+        """
         if not self.path.is_file():
             return False
         with open_connection(self.path) as base:
@@ -193,12 +194,12 @@ class Registry:
             return bool(tables and base.execute(MARK_OF_FILE_SQL, (name,)).fetchone())
 
     def note_made(self, name: str) -> None:
-        """Note that the file with this ``name`` was made beside the registry."""
+        """Note that the file ``name`` was made beside the registry."""
         with open_transaction(self.path) as base:
             base.execute(ENTER_MARK_SQL, (name.encode(), "file"))
 
     def knows_person(self, name: str) -> bool:
-        """Whether somebody in a text that is known here is called so, as texts name people
+        """Whether a known text has a person of this name, as texts name people
         (:func:`crtlib.text.identity.normalise_unit_name`)."""
         if not self.path.is_file():
             return False
@@ -208,16 +209,16 @@ class Registry:
         return row is not None
 
     def forget(self, corpus: str) -> None:
-        """Know no more whose text the corpus with this hash was. The lines of its runs stay, and
-        each training from now on says that it may have followed them
-        (:meth:`count_forgotten_texts`)."""
+        """Forget whose text the corpus with this hash was. The lines of its runs stay, and each
+        later training states that it may have followed them (:meth:`count_forgotten_texts`)."""
         with open_transaction(self.path) as base:
             base.execute("PRAGMA secure_delete=ON")
             for table in ("known", "texts"):
                 base.execute(f"DELETE FROM {table} WHERE text IN {TEXT_OF_CORPUS_SQL}", (corpus,))
 
     def count_forgotten_texts(self, corpus: str) -> int:
-        """How many other corpora have runs here of which nobody knows whose text they read."""
+        """How many other corpora have runs here although it is no longer known whose text they are.
+        """
         known = {corpus}
         if self.path.is_file():
             with open_connection(self.path) as base:
@@ -226,8 +227,8 @@ class Registry:
         return len({e.corpus for e in self.entries()} - known)
 
     def find_related_texts(self, corpus: str) -> dict[str, Counter[str]]:
-        """The hashes of all corpora with a conversation, a person or messages of this one, and its
-        own; of each how many units of a kind they share."""
+        """The hashes of this corpus and of all that share a conversation, a person or messages with
+        it; for each, how many units of each kind are shared."""
         shared: dict[str, Counter[str]] = {corpus: Counter()}
         if self.path.is_file():
             with open_connection(self.path) as base:
@@ -241,20 +242,20 @@ class Registry:
     def count_other_reports(
         self, corpus: str, model: str, report: str, *, enter: bool = False
     ) -> int:
-        """How many other reports of a model there are on this text, or on one with some of the
-        same conversations or people; ``enter``: this one is written now. Of a report, of the
-        numbers in a model and of a corpus the hash is given."""
+        """How many other reports there are on this model and this text, or a related one. All three
+        arguments are hashes: of the corpus, of the numbers in the model and of the report.
+        ``enter``: also enter this report, since it is being written."""
         related = self.find_related_texts(corpus)
         with open_transaction(self.path) as base:
             rows = base.execute("SELECT text, name FROM reports WHERE model = ?", (model,))
             known = {row[0] for row in base.execute("SELECT corpus FROM texts")}
             others = {name for text, name in rows if text in related or text not in known}
-            others -= {report}  # of what was forgotten nobody knows whose text it is
+            others -= {report}  # a forgotten text may be related
             if enter:
                 line = corpus, model, report
                 base.execute("INSERT OR IGNORE INTO reports VALUES (?, ?, ?)", line)
         return len(others)
 
     def entries(self) -> list[OdometerEntry]:
-        """All lines, of whatever text."""
+        """All lines, for all texts."""
         return parse_entries(read_ledger_lines(self.path))

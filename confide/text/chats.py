@@ -1,4 +1,4 @@
-"""Chats as Slack and WhatsApp export them: folders or zip files of JSON, and text.
+"""Read chats that Slack (folders or zip files of JSON) and WhatsApp (text) export.
 
 >>> lines = ["[31.12.20, 21:41:05] Ann: Hi", "there"]
 >>> lines.append("\\u200e[31.12.20, 21:42:00] Bob: \\u200eimage omitted")
@@ -24,13 +24,13 @@ from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 
 # --------------------------------------------------------------------------- files of an export
 _MAX_FILES = 200_000
-"""Files of one export that are listed."""
+"""The most files of one export that are listed."""
 _DAY_FILE = re.compile(r"(?:.*/)?([^/]+)/(\d{4}-\d\d-\d\d)\.json")
 _NO_MESSAGES = frozenset({"channel_join", "channel_leave", "channel_topic", "channel_purpose",
                           "channel_name", "channel_archive", "channel_unarchive", "group_join",
                           "group_leave", "bot_add", "bot_remove", "pinned_item", "tombstone",
                           "reminder_add", "huddle_thread", "sh_room_created"})  # fmt: skip
-"""What Slack writes of a channel itself."""
+"""Subtypes of messages that Slack itself writes about a channel."""
 _SLACK_LINK = re.compile(r"<([@#!]?)([^<>|\n]{1,2000})(?:\|([^<>\n]{0,2000}))?>")
 _MARKS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
 _WHATSAPP_LINE = re.compile(
@@ -42,14 +42,13 @@ _SAID_BY = re.compile(r"([^:\n]{1,100}?):(?:\s(.*)|$)", re.S)
 _NO_TEXT_LINE = re.compile(
     rf"[{_MARKS}]*(?:<[^<>\n]{{3,60}}>|[^\n]{{1,200}}\.\w{{2,5}} \([^()\n]{{3,60}}\))"
 )
-"""What stands for a file that was sent, or that a message was edited."""
+"""A line that stands for a file that was sent, or says that a message was edited."""
 
 
 def list_export_files(path: Path) -> list[str]:
-    """The names of the files in a folder or a zip file, sorted, from its top on. Where all lie in
-    one folder, as some programs pack them, the names begin below it.
+    """The names of the files in a folder or a zip file, sorted, relative to its top.
 
-    Raises ``ValueError`` for what is no zip file.
+    Raises ``ValueError`` for a file that is not a zip file.
     """
     if path.is_dir():
         members = (one for one in path.rglob("*") if one.is_file())
@@ -69,7 +68,7 @@ def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _read_export_file(path: Path, name: str) -> bytes:
-    """A file of a folder or of a zip file, of which no more is unpacked than may be read."""
+    """Read a file in a folder or a zip file; no more of it is unpacked than may be read."""
     if path.is_dir():
         with files.open_regular_file(path / name) as file:
             content = file.read(files.MAX_LINE_LENGTH + 1)
@@ -85,7 +84,7 @@ def _read_export_file(path: Path, name: str) -> bytes:
 
 
 def is_slack_export(names: Iterable[str]) -> bool:
-    """Whether files of these names are a workspace: a list of people or channels, and days."""
+    """Whether these are the files of a workspace: a list of people or channels, and days."""
     listed = list(names)
     tops = {name.rpartition("/")[2] for name in listed}
     return bool(tops & {"users.json", "channels.json", "dms.json", "groups.json"}) and any(
@@ -94,11 +93,11 @@ def is_slack_export(names: Iterable[str]) -> bool:
 
 
 def read_slack_export(path: Path) -> Iterator[NumberedRow]:
-    """The messages of a workspace, channel by channel and day by day, numbered as they come.
+    """The messages of a workspace, numbered, channel by channel and day by day.
 
-    A conversation is a thread of Slack, else the day of a channel; the person is the id of who
-    wrote, a bot answers. Names of attached files are no text, and a mention is the name that people
-    see.
+    A conversation is a Slack thread, or else one day of a channel. The person is the id of the
+    author; a bot speaks as "SYS". Names of attached files are not text, and a mention becomes the
+    name that people see.
     """
     names = list_export_files(path)
     people = _names_of_people(path, names)
@@ -133,7 +132,7 @@ def _messages_of_day(path: Path, name: str) -> list[Any]:
 
 
 def _names_of_people(path: Path, names: list[str]) -> dict[str, str]:
-    """What the members of a workspace are called, by their ids."""
+    """The names of the members of a workspace, by id."""
     place = next((one for one in names if one.rpartition("/")[2] == "users.json"), None)
     called: dict[str, str] = {}
     with contextlib.suppress(ValueError, RecursionError):
@@ -147,7 +146,7 @@ def _names_of_people(path: Path, names: list[str]) -> dict[str, str]:
 def _slack_message(
     record: Any, channel: str, day: str, people: Mapping[str, str]
 ) -> dict[str, Any]:
-    """A row of a message; empty for what is none."""
+    """The row of a message; empty for a record that is not a message."""
     if not isinstance(record, dict):
         raise BadRow("not messages", "is no JSON object")
     text = record.get("text")
@@ -155,7 +154,7 @@ def _slack_message(
         return {}
     if not isinstance(text, str) or not text.strip():
         if record.get("files") or record.get("attachments") or record.get("blocks"):
-            return {}  # a file or a card alone
+            return {}  # only a file or a card
         raise BadRow("no text", "has no text", "text")
 
     def shown(link: re.Match[str]) -> str:
@@ -182,8 +181,8 @@ def _slack_message(
 
 
 def is_whatsapp_text(head: str) -> bool:
-    """Whether a text begins as an exported chat does: its first line has a time, and somebody
-    says something in the first lines."""
+    """Whether a text begins like an exported chat: its first line has a time, and the first lines
+    contain a message."""
     lines = [line for line in head.splitlines() if line.strip()][:30]
     stamped = [match for line in lines if (match := _WHATSAPP_LINE.fullmatch(line))]
     return bool(
@@ -194,8 +193,9 @@ def is_whatsapp_text(head: str) -> bool:
 
 
 def split_whatsapp(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The messages of a chat; a line without a time goes on with the message before it. What
-    nobody says (who joined, that all is encrypted) and what stands for a file is left out."""
+    """The messages of a chat. A line without a time continues the message before it. Notices that
+    nobody wrote (who joined, that the chat is encrypted) and lines that stand for files are left
+    out."""
     open_message: dict[str, Any] | None = None
     size = 0
     for line in lines:
@@ -225,7 +225,7 @@ def split_whatsapp(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _finished(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A message without the lines that stand for files; nothing where no other is left."""
+    """Yield a message without the lines that stand for files; nothing if no other line is left."""
     lines = message.pop("lines")
     kept = [line for line in lines if not _NO_TEXT_LINE.fullmatch(line.strip())]
     text = re.sub(rf"\s*[{_MARKS}]<[^<>\n]{{5,60}}>$", "", "\n".join(kept)).strip()
@@ -234,8 +234,8 @@ def _finished(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def read_whatsapp_chats(paths: list[Path]) -> Iterator[NumberedRow]:
-    """The messages of exported chats, numbered as they come; the talk of a day is one
-    conversation. Chats are told apart by a number: what their files are called names a person."""
+    """The messages of exported chats, numbered; each day of a chat is one conversation. Chats are
+    told apart by a number, because their file names contain the name of a person."""
     number = 0
     for chat, path in enumerate(paths, 1):
         names = [one for one in list_export_files(path) if one.endswith(".txt")] \

@@ -1,4 +1,4 @@
-"""The columns of a table are guessed by their names.
+"""Guess the columns of a table by their names.
 
 >>> names = ["channel", "body", "sender", "conversation_id", "customer"]
 >>> guess_columns(names, {}, where="mails.csv")
@@ -28,19 +28,19 @@ _KNOWN_NAMES: dict[str, dict[str, list[str]]] = tomllib.loads(
 COLUMN_ROLES: dict[str, list[str]] = {
     role: [*words["names"], *words["weak"]] for role, words in _KNOWN_NAMES.items()
 }
-"""What a column is called, in lower case, without accents, "_", "-", "." and spaces, that is
-guessed to be it; some also with a word such as "id" before or after it."""
+"""Names by which the column of each role is guessed, in lower case, without accents, "_", "-", "."
+and spaces; some may have a word such as "id" before or after them."""
 RECORD_NAMES = {"id", "userid", "turns", "messages", "prompt", "completion", "metadata"}
-"""What parts of a record of our own form, or of a chat, are called beside these."""
+"""Further names, of the parts of a record in our own format or of a chat."""
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_WITHOUT_ZONE = datetime(1970, 1, 1)
-"""The epoch for times without a zone."""
+"""The epoch for times without a time zone."""
 MILLISECOND = timedelta(milliseconds=1)
 
 GUESS_ROWS = 3
-"""Rows that the guess of the columns is made from."""
+"""The number of rows from which the columns are guessed."""
 DATE_ROWS = 1_000
-"""Rows whose dates say whether the day or the month is first."""
+"""The number of rows whose dates decide whether the day or the month is first."""
 
 
 # --------------------------------------------------------------------------- columns and options
@@ -49,7 +49,7 @@ ColumnsByRole = dict[str, str]
 
 
 def comparable_name(name: str) -> str:
-    """A name as it is compared.
+    """A name in the form in which names are compared.
 
     >>> comparable_name("Nº de Descripción")
     'nodedescripcion'
@@ -59,8 +59,9 @@ def comparable_name(name: str) -> str:
 
 
 def _match_name(name: str, role: str) -> tuple[bool, str, int] | None:
-    """Whether a column's name is a weak one of a role, of what it is one, and the place of its
-    affix; None for another name. The first is taken.
+    """How a column's name matches a role: whether it is one of the role's weak names, which name it
+    is without its affix, and the index of that affix. The first match counts; None if there is
+    none.
 
     >>> _match_name("customer_no", "user"), _match_name("ID Cliente", "user")
     ((False, 'customer', 1), (False, 'cliente', 0))
@@ -76,13 +77,13 @@ def _match_name(name: str, role: str) -> tuple[bool, str, int] | None:
 
 
 def is_weak_name(name: str, role: str) -> bool:
-    """Whether a name is that of a role only where the cells say so, too."""
+    """Whether a name is a weak one, which stands for a role only if the cells confirm it."""
     match = _match_name(name, role)
     return match is not None and match[0]
 
 
 def may_have_role(name: str) -> bool:
-    """Whether a column of that name could be guessed to be anything."""
+    """Whether a column of this name could be guessed to have any role."""
     return any(_match_name(name, role) for role in COLUMN_ROLES)
 
 
@@ -94,13 +95,15 @@ def guess_columns(
     no_users: bool = False,
     longest: str | None = None,
 ) -> ColumnsByRole:
-    """The columns of a table ``where``, those not ``given`` guessed from its ``names``.
+    """The columns of a table by role; those that are not ``given`` are guessed from its ``names``.
 
-    Each column serves once; ``sender`` is the speaker where another column is the user, and of
-    ``customer`` and ``customer_id`` the second one is. Thread, speaker and time may be missing.
-    Raises ``ValueError`` where a given column is missing, two could be the same, or there is no
-    text or no user (unless ``no_users``: then none is guessed), with all that lacks and the column
-    whose cells are ``longest``. Names are quoted only where one is known: else they may be cells.
+    Each column has one role. ``sender`` is the speaker if another column is the user;
+    ``customer_id`` is preferred to ``customer``. Thread, speaker and time may be missing. Raises
+    ``ValueError`` if a given column is missing, if two columns could have the same role, or if
+    there is no text or no user (with ``no_users`` no user is guessed). The message begins with the
+    table's name ``where``, lists everything that is missing, and suggests the column whose cells
+    are ``longest`` as the text. It quotes column names only if one is known: otherwise they may be
+    cells.
     """
     shown = "its first row does not look like a header"
     known = any(name in given.values() or may_have_role(name) for name in names)

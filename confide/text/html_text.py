@@ -1,4 +1,4 @@
-"""The text of a mail in HTML, as a reader sees it, by the parser of the standard library.
+"""The text of an HTML mail, as a reader sees it, by the standard library's parser.
 
 >>> html_to_text("<style>p {}</style><p>My&nbsp;phone: <b>030</b></p><blockquote>Hi</blockquote>")
 'My phone: 030\\n> Hi'
@@ -12,9 +12,9 @@ from html.parser import HTMLParser
 from crtlib.text.jsonl import BadRow
 
 MAX_HTML_LENGTH = 4 << 20
-"""Characters of the longest mail in HTML that is read."""
+"""The most characters in an HTML mail that is read."""
 MAX_DEPTH = 400
-"""Elements in one another that are told apart."""
+"""The depth of nesting up to which elements are tracked."""
 _UNSEEN = frozenset({"head", "script", "style", "template", "title", "noscript", "svg"})
 _LINES = frozenset(
     [
@@ -53,7 +53,7 @@ _LINES = frozenset(
         "ul",
     ]
 )
-"""Elements that begin a line and end one."""
+"""Elements that begin and end on lines of their own."""
 _CELLS = frozenset({"td", "th"})
 _EMPTY = frozenset(
     [
@@ -79,8 +79,8 @@ _SPACE = re.compile(r"[ \t\r\n\f\xa0]+")
 
 
 class _TextOfHTML(HTMLParser):
-    """Collects lines; those of a quotation begin with ``>``. What is open is a stack of names,
-    with what each changes: 1 is not seen, 2 is quoted."""
+    """Collects lines; those in a quotation begin with ``>``. ``open`` is the stack of open
+    elements, each with its effect: 1, its content is not seen; 2, it is quoted; 0, neither."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -137,7 +137,7 @@ class _TextOfHTML(HTMLParser):
             self.line = line
 
     def end_line(self) -> None:
-        """Keep the line, unless nothing stands in it."""
+        """Keep the line, unless it is blank."""
         text = self.line if self.kept else _SPACE.sub(" ", self.line)
         if text.strip():
             self.lines.append("> " * bool(self.quoted) + text.strip())
@@ -145,8 +145,8 @@ class _TextOfHTML(HTMLParser):
 
 
 def _without(html: str, begin: str, end: str) -> str:
-    """HTML without what stands between two signs, or to its end where the second one is missing.
-    The parser looks for an end that is missing again and again."""
+    """HTML without everything between ``begin`` and ``end``, or up to the end of the text if
+    ``end`` is missing; the parser would search for a missing one again and again."""
     pieces, last = [], 0
     while (start := html.find(begin, last)) >= 0:
         pieces.append(html[last:start])
@@ -156,9 +156,9 @@ def _without(html: str, begin: str, end: str) -> str:
 
 
 def html_to_text(html: str) -> str:
-    """What is seen of a mail in HTML, a line for each block; what it quotes begins with ``>``.
+    """The visible text of an HTML mail, with a line for each block; quoted lines begin with ``>``.
 
-    Names of images and of attachments, styles, scripts and hidden elements are no text. Raises
+    Names of images and attachments, styles, scripts and hidden elements are not text. Raises
     ``BadRow`` for more than ``MAX_HTML_LENGTH`` characters.
 
     >>> html_to_text("Hi <img alt='logo.png'><br>you &amp; me<div hidden>track</div>")

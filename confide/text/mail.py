@@ -1,4 +1,4 @@
-"""A mail is who wrote it, in which thread, and what.
+"""Read mails as rows: who wrote each, in which thread, and what.
 
 >>> raw = b"From: Ann <Ann@Example.com>\\nMessage-ID: <2@x>\\nReferences: <1@x>\\n\\n"
 >>> cells = parse_mail(raw + b"Thanks.\\n\\nOn Monday Bob wrote:\\n> Here it is.\\n", {})
@@ -28,17 +28,18 @@ from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 
 # --------------------------------------------------------------------------- mail
 QUOTED_LINES = "quoted lines"
-"""The cell of a mail that says how many lines were left out as quotations."""
+"""The cell of a mail that holds how many lines were left out as quotations."""
 _MESSAGE_ID = re.compile(r"<[^<>\s]{1,998}>")
 _ATTACHED_LINE = re.compile(
     r"^[ \t]*(?:\[(?:image|cid)\s?:[^\]\n]{0,400}\]|<[^<>\n]{1,200}\.\w{2,5}>)[ \t]*$\n?",
     re.I | re.M,
 )
-"""A line that is the name of an image or of an attachment, as programs write it into plain text."""
+"""A line with the name of an image or an attachment, as programs write it into plain text."""
 _SEPARATOR_LINE = re.compile(rb"From \S+ .*\d{4}( [+-]?\w{1,5})?\s*")
-"""What begins a mail of an mbox after an empty line: it ends in the year, or a zone after it."""
+"""The line that begins a mail in an mbox, after an empty line. It ends in a year, or in a zone
+after it."""
 _ESCAPED_FROM_LINE = re.compile(rb">+From ")
-"""A line that began with "From " as an mbox holds it, with one mark more than it had."""
+"""A line that began with "From ", or ">From " and so on, as an mbox holds it: with one more ">"."""
 _UNREADABLE_HEADER = (LookupError, ValueError, AssertionError, email.errors.MessageError)
 
 
@@ -57,18 +58,18 @@ def _read_mail_file(path: Path) -> bytes:
 
 
 def read_mailbox(path: Path) -> Iterator[NumberedRow]:
-    """The mails of an mbox in their order."""
+    """The mails of an mbox, in order."""
     roots: dict[str, str] = {}
     for number, lines in enumerate(_split_mailbox(path), 1):
         yield read_record(number, lambda lines: parse_mail(_join_lines(lines), roots), lines)
 
 
 def _split_mailbox(path: Path) -> Iterator[list[bytes]]:
-    """The lines of each mail of an mbox, plain or gzipped, without the one that begins it.
+    """The lines of each mail in an mbox, plain or gzipped, without the line that begins it.
 
-    A mail begins at the first line of the file, and at one of the form "From ADDRESS DATE", which
-    ends in a year, after an empty one. So a sentence that begins with "From" stays where it is.
-    Of a mail that is too long the first lines are kept, and are too long, too.
+    A mail begins at the first line of the file, and after an empty line at one of the form "From
+    ADDRESS DATE", which ends in a year. So a sentence that begins with "From" does not begin a
+    mail. Of a mail that is too long, just enough lines are kept for it to be found too long later.
     """
     lines: list[bytes] = []
     size, first, after_empty = 0, True, True
@@ -90,16 +91,17 @@ def _split_mailbox(path: Path) -> Iterator[list[bytes]]:
 
 
 def _join_lines(lines: list[bytes]) -> bytes:
-    """A mail as it was sent, of the lines that an mbox has of it."""
+    """A mail as it was sent, from its lines in an mbox."""
     if sum(map(len, lines)) > files.MAX_LINE_LENGTH:
         raise BadRow("too long", f"is longer than {files.MAX_LINE_LENGTH >> 20} MiB")
     return b"".join(line[1:] if _ESCAPED_FROM_LINE.match(line) else line for line in lines)
 
 
 def parse_mail(raw: bytes, roots: dict[str, str]) -> dict[str, Any]:
-    """One mail as a row, without what it quotes, which is counted; raises ``BadRow``. ``roots`` has
-    the thread of each mail that was read or named before: some programs name no mail but the one
-    they answer. A sender that is no address is told apart by all that the header says.
+    """Parse one mail as a row, without what it quotes, whose lines are counted; raises ``BadRow``.
+    ``roots`` maps the id of each mail that was read or referred to before to its thread, since some
+    programs refer only to the mail they answer. A sender without an address is identified by the
+    whole content of the header.
 
     >>> cells = parse_mail(b"From: eric at cloud.com\\n\\nHi.\\n> Hello\\n", {})
     >>> cells["user"], cells["text"], cells[QUOTED_LINES]
@@ -108,7 +110,7 @@ def parse_mail(raw: bytes, roots: dict[str, str]) -> dict[str, Any]:
     message = email.message_from_bytes(raw)
 
     def header(name: str) -> str:
-        """A header in clear, as it stands where it cannot be decoded."""
+        """A header, decoded if possible."""
         value = str(message.get(name, ""))[:10_000]
         with contextlib.suppress(*_UNREADABLE_HEADER):
             value = str(make_header(decode_header(value)))
@@ -131,8 +133,8 @@ def parse_mail(raw: bytes, roots: dict[str, str]) -> dict[str, Any]:
 
 
 def _body_text(message: Message) -> str:
-    """What a mail says: its first plain text that is no attachment and not blank, else its first
-    text in HTML, as it is seen. A mail that is attached is another one."""
+    """The text of a mail: its first plain text that is neither attached nor blank, else its first
+    HTML part, as a reader sees it. An attached mail is a mail of its own."""
     parts = list(_own_parts(message))
     for kind, as_text in (("text/plain", str), ("text/html", html_to_text)):
         for part in parts:
@@ -144,7 +146,7 @@ def _body_text(message: Message) -> str:
 
 
 def _own_parts(message: Message) -> Iterator[Message]:
-    """The parts of a mail that are neither attached nor of a mail in it."""
+    """The parts of a mail that are neither attachments nor parts of a mail inside it."""
     within = deque([message])
     while within:
         part = within.popleft()
@@ -160,7 +162,7 @@ def _own_parts(message: Message) -> Iterator[Message]:
 
 
 def _decoded_text(part: Message) -> str:
-    """The text of a part in its charset, or in UTF-8."""
+    """The text of a part, decoded by its charset, or else as UTF-8."""
     payload = part.get_payload(decode=True)
     content = payload if isinstance(payload, bytes) else b""
     for charset in (part.get_content_charset() or "utf-8", "utf-8"):

@@ -1,4 +1,4 @@
-"""Rows of other people's files become messages: of a table, of our own form, of a chat."""
+"""Turn rows of other people's files into messages: rows of a table, our own format, or a chat."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _NUMERIC_DATE = re.compile(
     r"(?:,?\s+(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?)?\s*(?:([ap])\.?m\.?|Uhr)?",
     re.I,
 )
-"""A date of three numbers, and a time of day."""
+"""A date of three numbers, with an optional time of day."""
 FIRST_MILLISECOND, LAST_MILLISECOND = (
     (edge - EPOCH_WITHOUT_ZONE) // MILLISECOND for edge in (datetime.min, datetime.max)
 )
 """The years 1 to 9999 in UTC, in milliseconds since 1970."""
 TurnMessage = tuple[str | None, str | None, str, str, int | None, str | None]
-"""One turn on its way in: conversation, user, speaker, text, time in milliseconds since 1970,
-secrets as JSON. Without a conversation those of one row are one, without a user the conversation is
-the user; secrets are None where nobody looked."""
+"""One turn on its way in: conversation, user, speaker, text, time in milliseconds since 1970, and
+secrets as JSON. Turns without a conversation form one for each row. Without a user, the
+conversation is the user. Secrets are None if nobody looked for them."""
 
 
 MESSAGE_SCHEMA = pa.schema(
@@ -65,15 +65,16 @@ MESSAGE_SCHEMA = pa.schema(
         )
     ]
 )
-"""A message as it is sorted: ``thread_as_person`` is what a person would be called who is called
-like the conversation."""
+"""A message as it is sorted. ``thread_as_person`` is the name that a person would have who had the
+name of the conversation."""
 
 
 @dataclass
 class IngestSource:
-    """A file, folder or hub address, and what is taken from its rows: ``record_shape`` says what a
-    row is. It counts its rows, those of agents, lines left out as quotations, messages that
-    were written in another way, and those that still look as if they quoted another."""
+    """A file, folder or hub address, and how its rows are read; ``shape`` is what
+    :func:`record_shape` says of a row. It counts its ``rows`` and the ``bad`` ones, messages from
+    agents (``answers``), lines left out as quotations, texts that are now written in another way,
+    and messages that still seem to quote another."""
 
     path: str
     name: str
@@ -91,12 +92,12 @@ class IngestSource:
     notes: list[str] = field(default_factory=list)
 
     def read(self) -> Iterator[readers.NumberedRow]:
-        """Its rows, from the first."""
+        """The rows of the source, from the first on."""
         return readers.read_rows(self.path, self.form, self.how)
 
     def settle_columns(self) -> None:
-        """Settle encoding, shape, columns and whether the day or the month is first by the first
-        rows that can be read; what was guessed is told in ``notes``."""
+        """Settle the encoding, the shape, the columns, and whether the day or the month is first,
+        from the first readable rows; ``notes`` state what was guessed."""
         to_find = self.how.encoding == "auto" and self.form in readers.ENCODED_FORMATS
         encoding = "auto"
         if to_find and Path(self.path).is_file():
@@ -138,7 +139,8 @@ class IngestSource:
                 self.notes.append(f"{self.name}: no column looks like the time; --time says which")
 
     def _tell_how_text_is_read(self, first: str) -> None:
-        """Say what is a message of a text file; refuse one of nobody where people are asked for."""
+        """Note what counts as a message in a text file; refuse one if people are required, as it
+        names none."""
         lines = sum(bool(line.strip()) for line in first.splitlines())
         if self.form == "lines":
             told = "each line is read as one message"
@@ -157,7 +159,7 @@ class IngestSource:
         self.notes.append(f"{self.name}: {told}")
 
     def _find_date_order(self, when: str) -> None:
-        """Take the one order of day and month that all dates of the first rows allow."""
+        """Settle the order of day and month if the dates of the first rows allow only one."""
         if self.how.dates != "auto" or self.form in ("mbox", "eml", "slack"):
             return
         rows = itertools.islice(self.read(), DATE_ROWS)
@@ -171,11 +173,11 @@ class IngestSource:
             self.notes.append(f"{self.name}: dates have the {what} first, as their numbers say")
 
     def unified(self, value: Any) -> Any:
-        """A text written in one way (:func:`crtlib.text.writing.unify_writing`), and counted where
-        it was written in another; what is no text stays."""
+        """A text in unified writing (:func:`crtlib.text.writing.unify_writing`), counted if that
+        changed it; a value that is not text is returned as it is."""
         if not isinstance(value, str):
             return value
-        with contextlib.suppress(UnicodeEncodeError):  # half a pair, which is refused later
+        with contextlib.suppress(UnicodeEncodeError):  # half a surrogate pair is refused later
             value.encode()
             text = unify_writing(value)
             self.rewritten += text != value
@@ -195,7 +197,7 @@ class IngestSource:
 
     @cached_property
     def encoding_remedy(self) -> str:
-        """What answers that its text is not as it was read."""
+        """Advice for text that is not in the encoding in which it was read."""
         return readers.describe_encoding_remedy(Path(self.path), self.how.encoding)
 
     @cached_property
@@ -203,7 +205,7 @@ class IngestSource:
         return readers.files_of_source(Path(self.path), self.form)
 
     def place(self, number: int) -> str:
-        """The file of a row, for the private list of those left out."""
+        """The file of a row, for the private list of rows that were left out."""
         if self.form not in ("eml", "text") or len(self._files) < 2:
             return self.name
         return f"{self.name}/{self._files[number - 1].relative_to(self.path)}"
@@ -211,10 +213,10 @@ class IngestSource:
 
 # --------------------------------------------------------------------------- cells
 def record_shape(cells: Mapping[str, Any]) -> str:
-    """What the records of a file are: "turns" (our own), "messages" (also a prompt with its
-    completion) or "table"."""
+    """The shape of a file's records: "turns" (our own format), "messages" (a chat, or a prompt with
+    its completion) or "table"."""
     turns = cells.get("turns")
-    # A row of a screened folder is a text, and says beside it where each of its turns starts.
+    # A row of a screened folder is a text, and its "turns" only state where each turn starts.
     places = isinstance(turns, list) and [
         t for t in turns if isinstance(t, Mapping) and "start" in t
     ]
@@ -226,10 +228,10 @@ def record_shape(cells: Mapping[str, Any]) -> str:
 
 
 def _clean_name(value: Any, column: str, reason: str, *, empty: bool = False) -> str | None:
-    """A cell, without the white space around it; numbers are ids as well. One that is ``empty``,
-    where that is allowed, is None."""
+    """A cell with a name or an id, which may be a whole number, without surrounding white space. An
+    empty cell is None if ``empty`` allows it; otherwise it is refused for this ``reason``."""
     if not isinstance(value, str):
-        if isinstance(value, float) and value.is_integer():  # of a column with gaps
+        if isinstance(value, float) and value.is_integer():  # from a column with gaps
             value = int(value)
         if value is not None and type(value) is not int:
             raise BadRow(reason, "is neither text nor a whole number", column)
@@ -250,7 +252,7 @@ def _clean_text(value: Any, column: str) -> str:
 
 
 def _is_time(value: Any) -> bool:
-    """Whether a cell is a time, in one of the orders of day and month."""
+    """Whether a cell is a time, in either order of day and month."""
     for order in ("dmy", "mdy"):
         with contextlib.suppress(BadRow):
             return parse_time(value, dates=order) is not None
@@ -258,9 +260,9 @@ def _is_time(value: Any) -> bool:
 
 
 def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | None:
-    """Milliseconds since 1970 of a time in ISO 8601, as in e-mails, as 28.2.2026 12:00, 2026/2/28
-    or, where ``dates`` says what comes first, 28/2/2026, or in seconds or milliseconds since 1970;
-    UTC where it names no zone.
+    """Parse a time to milliseconds since 1970. It may be in ISO 8601, as in e-mails, like 28.2.2026
+    12:00 or 2026/2/28, like 28/2/2026 if ``dates`` states what comes first, or in seconds or
+    milliseconds since 1970. Without a zone it is in UTC.
 
     >>> parse_time("2026-02-28T12:00:00+01:00"), parse_time(0), parse_time("")
     (1772276400000, 0, None)
@@ -284,7 +286,7 @@ def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | N
 
 
 def _read_numeric_date(match: re.Match[str], dates: str, column: str) -> datetime:
-    """What a date of three numbers says; with points between the day is first."""
+    """Read a date of three numbers; if they are separated by points, the day is first."""
     sign, half = match[2], match[8] or ""
     first, second, third = (int(match[k]) for k in (1, 3, 4))
     hours, minutes, seconds = (int(match[k] or 0) for k in (5, 6, 7))
@@ -328,7 +330,7 @@ def _parse_datetime(value: Any, dates: str, column: str) -> datetime:
 
 
 def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
-    """A row of a table: one message."""
+    """The one message in a row of a table."""
     how, columns = source.how, source.columns
     person, talk, sender, _, when = map(columns.get, COLUMN_ROLES)
     body = columns["text"]
@@ -351,7 +353,7 @@ def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[Turn
 
 
 def _moved_secrets(turn: Turn) -> list[dict[str, Any]]:
-    """The labelled spans of a turn, as JSON, where they lie once it is written in one way."""
+    """The labelled spans of a turn, as JSON values, at their places in its unified writing."""
     spans = [(s.start, s.end) for s in turn.secrets]
     if not turn.text.isascii():
         spans = move_spans(turn.text, spans)
@@ -363,8 +365,8 @@ def _moved_secrets(turn: Turn) -> list[dict[str, Any]]:
 
 
 def messages_of_dialogue(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
-    """A dialogue in our own form; turns with the key ``secrets`` are labelled, unless they say
-    otherwise (``labelled``)."""
+    """The messages of a dialogue in our own format. Turns with the key ``secrets`` are labelled,
+    unless their key ``labelled`` says otherwise."""
     no_users = source.how.no_users
     try:
         d = jsonl.parse_dialogue(dict(cells, user=cells.get("id")) if no_users else cells)
@@ -384,7 +386,8 @@ def messages_of_dialogue(cells: Mapping[str, Any], source: IngestSource) -> list
 
 
 def _messages_of_pair(prompt: Any, completion: Any) -> list[Any] | None:
-    """A prompt and its completion, each a text or messages, as the messages of one chat."""
+    """A prompt and its completion, each a text or a list of messages, as the messages of one chat;
+    None for anything else."""
     sides = (("user", prompt), ("assistant", completion))
     both = [
         [{"role": role, "content": side}] if isinstance(side, str) else side for role, side in sides
@@ -393,9 +396,9 @@ def _messages_of_pair(prompt: Any, completion: Any) -> list[Any] | None:
 
 
 def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
-    """A chat of ``{"role", "content"}`` messages, or a prompt and its completion, each a text or
-    messages; the person is ``user``, beside them or in ``metadata``. Messages without text, such as
-    the calls of tools, are passed over.
+    """The messages of a chat: a list of ``{"role", "content"}``, or a prompt and its completion,
+    each a text or such a list. The person is ``user``, beside them or in ``metadata``. Messages
+    without text, such as tool calls, are skipped.
 
     >>> file = IngestSource("c.jsonl", "c.jsonl", "jsonl", How())
     >>> messages_of_chat({"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}, file)
@@ -438,4 +441,4 @@ SHAPE_READERS = {
     "turns": messages_of_dialogue,
     "messages": messages_of_chat,
 }
-"""What makes messages of a row, by its shape."""
+"""The function that makes messages from a row, by the row's shape."""

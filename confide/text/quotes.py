@@ -1,4 +1,4 @@
-"""What a mail quotes is somebody else's, and was said before: it is left out.
+"""Strip what a mail quotes, since somebody else wrote it before.
 
 >>> strip_quotes("Danke.\\n\\n-----Ursprüngliche Nachricht-----\\nVon: Shop\\nIhr Paket kommt.")
 ('Danke.', 3)
@@ -21,7 +21,7 @@ _ANY_OF = {
     name: "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     for name, words in {**_TABLE, **_TABLE["header"]}.items()
 }
-"""One of the words of a part of the table, the longest first."""
+"""For each part of the table, a pattern that matches any of its words, longest first."""
 _WROTE = re.compile(rf"(?<!\w)(?:{_ANY_OF['wrote']})(?!\w)", re.I)
 _ENDS_IN_VERB = re.compile(rf"(?<!\w)(?:{_ANY_OF['wrote']})$", re.I)
 _ORIGINAL_LINE = re.compile(rf"[-_—–]{{2,}}\s?(?:{_ANY_OF['original']})\s?[-_—–]{{2,}}", re.I)
@@ -35,19 +35,19 @@ _DAY = re.compile(r"(?<!\d)(?:(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d\d)(?!\d)"
 _HOUR = re.compile(r"(?<!\d)\d{1,2}[:.h]\d\d(?!\d)")
 _ENDS_IN_MAILBOX = re.compile(r"<[^<>]{1,320}@[^<>]{1,320}>\s?[:：]$")
 _MARK = re.compile(r"\s{0,3}>(?!\s?[:：]\s*$)")
-"""A quoted line; not the end of a mailbox, "<bob@x.org" and ">:", that a program broke."""
+"""The start of a quoted line; not ">:", the end of a mailbox that a program broke across lines."""
 MAX_ANNOUNCEMENT_LENGTH = 400
-"""Characters of an announcement, of up to three lines."""
+"""The most characters in an announcement of a quotation, which has up to three lines."""
 HEADER_LINES_LOOKED_AT = 8
-"""Lines of a header after its first one."""
+"""The number of lines examined after the first line of a header."""
 
 
 def strip_quotes(text: str) -> tuple[str, int]:
-    """A mail's own lines, and how many others it has.
+    """A mail's own lines, and the number of lines that are quoted.
 
-    Left out are lines that begin with ``>`` and the lines that announce them; and all from a line
-    on that says that another mail begins: "Original Message" between dashes, the header of the
-    other mail (who, when, to whom or about what), or who wrote what follows and when, in the
+    Lines that begin with ``>`` are left out, with the lines that announce them. So is everything
+    from a line on that says that another mail begins: "Original Message" between dashes, the header
+    of the other mail (who, when, to whom or about what), or who wrote what follows and when, in the
     languages of ``replies.toml``.
 
     >>> strip_quotes("I agree.\\n\\nOn Monday, Bob wrote:\\n> Shall we?\\nAnn")
@@ -78,8 +78,8 @@ def strip_quotes(text: str) -> tuple[str, int]:
 
 
 def looks_quoted(text: str) -> bool:
-    """Whether a line still looks as if what follows were another mail: a header line that names an
-    address, or one that says who wrote and ends in a colon."""
+    """Whether some line still looks as if another mail followed: a "From" line with an address, an
+    "Original Message" line, or a line that says who wrote what follows."""
     if "\n" not in text or not any(sign in text for sign in (":", "：", "--")):
         return False
     for line in map(str.strip, text.split("\n")):
@@ -93,14 +93,14 @@ def looks_quoted(text: str) -> bool:
 
 
 def _ends_announced(line: str) -> bool:
-    """Whether a line ends as one does that announces a quotation."""
+    """Whether a line ends like one that announces a quotation."""
     return line.endswith((":", "：")) or (line.startswith("--") and line.endswith("--"))
 
 
 def _announces(text: str) -> bool:
-    """Whether a text says who wrote what follows: by a verb, or a mailbox at its end and when. One
-    that ends without a colon says all of it: the day, the hour, the address, and the verb at its
-    end."""
+    """Whether a text says who wrote what follows: by a verb, or by a date and a mailbox at its end.
+    Without a colon or dashes at its end it must have everything: the day, the hour, the address,
+    and the verb at its end."""
     if len(text) > MAX_ANNOUNCEMENT_LENGTH:
         return False
     if not _ends_announced(text):
@@ -109,8 +109,8 @@ def _announces(text: str) -> bool:
 
 
 def _says_when(text: str) -> bool:
-    """Whether a text has two of a day, an hour and an address, as programs write and people
-    seldom."""
+    """Whether a text has at least two of a day, an hour and an address, which programs write but
+    people seldom do."""
     return _count_parts_of_when(text) > 1
 
 
@@ -119,9 +119,10 @@ def _count_parts_of_when(text: str) -> int:
 
 
 def _count_announcing(lines: list[str], place: int) -> int:
-    """How many lines, up to three, say from here on who wrote what follows; 0 for none. Of several
-    the first one has a part of when; those after it do not say all of it alone, or it ends in a
-    comma. Before a quoted line an address is enough."""
+    """How many lines from here on, up to three, say who wrote what follows; 0 if none do. If there
+    are several, the first must have a digit, and together they must have two of day, hour and
+    address (before a quoted line an address is enough). The later lines must not announce it on
+    their own, unless the first one ends in a comma."""
     texts = [line.strip() for line in lines[place : place + 3]]
     for count in range(1, 1 + len(texts)):
         if not texts[count - 1] or _MARK.match(texts[count - 1]):
@@ -140,11 +141,11 @@ def _count_announcing(lines: list[str], place: int) -> int:
 
 
 def _begins_another_mail(lines: list[str], place: int) -> bool:
-    """Whether another mail begins at a line, as a dashed line or its header says.
+    """Whether another mail begins at a line, judged by a dashed line or by its header.
 
-    A header has who, when, and to whom or about what; and an address, a line about what, or one
-    that says "sent": a journey "From: Ulm, To: Bonn, Date: 3 May" has none. It begins with who, or
-    with when and who.
+    A header says who, when, and to whom or about what. It also needs an address, a second line of
+    the last kind, or a line that says "sent"; the journey "From: Ulm, To: Bonn, Date: 3 May" has
+    none of these. A header begins with who, or with when and then who.
     """
     line = lines[place].strip()
     if _ORIGINAL_LINE.fullmatch(line) or _BEGIN_LINE.fullmatch(line):
