@@ -1,5 +1,6 @@
-"""A finished training as a certificate reads it: its record, the promise of its files, and what
-was spent before it on the same text.
+"""Read a finished training for its certificate.
+
+That is its record, the promise of its files, and what was spent before it on the same text.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ UNCOUNTED_REPEATS_NOTE = "which counted no trace of a secret whose message stand
 
 
 class JudgingLabels(BaseModel):
-    """The labels that judged the policies of a training, as far as a certificate reads them."""
+    """The labels that judged a training's policies, as far as a certificate reads them."""
 
     model_config = ConfigDict(strict=True)
     sha256: str
@@ -36,10 +37,11 @@ class JudgingLabels(BaseModel):
 
 
 class TrainingRecord(BaseModel):
-    """``record.json``, as far as a certificate reads it; what stands deeper the signature holds.
+    """``record.json``, as far as a certificate reads it; only the signature protects deeper levels.
 
     Guarantee:
-        Rates that labels counted name those labels. Test: ``tests/release/test_damaged_records.py::
+        A record with rates that were counted on labels names those labels. Test:
+        ``tests/release/test_damaged_records.py::
         test_a_record_that_was_signed_again_is_refused_in_one_line``.
     """
 
@@ -75,9 +77,9 @@ class TrainingRecord(BaseModel):
 
 @dataclass(frozen=True)
 class CertifiableRun:
-    """The folder of a training, its record, the promise of its files alone, and what was spent
-    before it on the same text. ``void_reasons``: what voids it. ``spent`` is None where the
-    odometer cannot be read; ``key`` is that beside it."""
+    """A training: its model's folder, its record, the promise of its files alone, and what was
+    spent before it on the same text. ``void_reasons``: what voids its promise. ``spent`` is None if
+    the odometer cannot be read; ``key`` is the key beside it."""
 
     folder: Path
     record: Mapping[str, Any]
@@ -87,7 +89,7 @@ class CertifiableRun:
     key: Ed25519PrivateKey | None = None
 
     def promise(self) -> ComposedPromise:
-        """What its files promise together with what was spent before."""
+        """The promise of its files, composed with what was spent before."""
         terms = self.record
         return compose_promise(
             self.files_promise, self.spent, delta=terms["delta"], accountant=terms["accountant"],
@@ -102,20 +104,20 @@ def read_certifiable_run(
     odometer_folder: StrPath | None = None,
     replaced: Sequence[Path] = (),
 ) -> CertifiableRun:
-    """The training of the model in a folder; its record is in the folder ``.work`` beside that.
+    """Read the training of the model in a folder; its record is in the folder ``.work`` beside it.
 
     Args:
         model: The folder of the model.
-        odometer_folder: Of its odometer; None: where the record says.
-        replaced: Files that are written anew now, and are no change of the release; what one who
-            was killed left beside them is removed.
+        odometer_folder: The odometer; None: the one that the record names.
+        replaced: Files that are about to be rewritten, which does not count as a change to the
+            release. What a killed process left beside them is removed.
 
     Raises:
-        ValueError: Where there is no record, or it was changed after it was signed.
+        ValueError: If there is no record, or it was changed after it was signed.
 
     Guarantee:
-        Who edits the release, the record or the ledger is told in one line, or the certificate does
-        not hold. Tests: ``tests/release/test_edited_files.py::
+        If the release, the record or the ledger was edited, an error says so in one line, or the
+        certificate does not hold. Tests: ``tests/release/test_edited_files.py::
         test_who_edits_what_is_signed_is_told_in_one_line``,
         ``tests/release/test_edited_files.py::test_who_harms_a_ledger_is_told_in_one_line``.
     """
@@ -142,7 +144,7 @@ def read_certifiable_run(
         if own.screening == outputs.with_keyed_hashes(
             ours["screening"], bytes.fromhex(record["key"])
         ):
-            own = replace(own, screening=ours["screening"])  # as the odometer calls it
+            own = replace(own, screening=ours["screening"])  # the name in the odometer
         if (released.run, released.key) != (ours["run"], public):
             void_reasons.append("The files are of another run than the record.")
     except ValueError as error:
@@ -179,8 +181,8 @@ def read_certifiable_run(
 def _check_odometer_lines(
     lines: Sequence[odometer_lines.OdometerEntry], own: FilesPromise, record: Mapping[str, Any]
 ) -> list[str]:
-    """Where the last of the lines of a run, or the model in any, is another than the files and the
-    record say."""
+    """Where a run's last odometer line, or the model in any of its lines, contradicts the files or
+    the record; a sentence each."""
     line, one = lines[-1], record["model"]["sha256"]
     if line.leaves_out_repeats and own.kind != "none":
         return [f"It was trained by crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}: train it again."]

@@ -1,4 +1,4 @@
-"""What an audit and a leakage report say of a model, for its certificate."""
+"""Read what an audit and a leakage report found about a model, for its certificate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPORT_COUNTS = {
     "completed": "passages that a report found completed",
     "unique": "passages of one person only that it found completed",
 }
-"""What stands on the sheet of a report that was made of the text: bands of exact counts."""
+"""Counts in a report that were made on the text itself, which the certificate shows as bands."""
 
 
 def read_evidence(
@@ -31,21 +31,22 @@ def read_evidence(
     report: StrPath | None,
     odometer_folder: StrPath | None = None,
 ) -> dict[str, Any]:
-    """What ``audit.json`` and the folder of a leakage report say of the model in ``model``, for the
-    certificate. Raises ``ValueError`` where they are of another one, or name none, or the report is
-    of another text than that of the ``record``, as of what screening left of it; or options were
-    chosen with which an attack finds more or less than it does by itself, or another report found
-    more. ``odometer_folder``: of the odometer; None: where the record says.
+    """Read what ``audit.json`` and the folder of a leakage report say about the model in ``model``.
+
+    ``odometer_folder`` is the odometer; None: the one that the record names. Raises ``ValueError``
+    if an audit or report is about another model or names none; if the report is about another text
+    than that of the ``record``, such as what screening left of it; if options were chosen that
+    change how much an attack finds; and if another report found more.
 
     Guarantee:
-        All audits and reports of the model that its odometer, or the registry of this user, knows
-        are counted, and the largest bound of an audit is what is said. Tests:
+        All audits and reports of the model that its odometer or this user's registry lists are
+        counted, and the audit's bound is the largest of them. Tests:
         ``tests/release/test_evidence.py::test_the_largest_of_all_audits_is_said``,
         ``tests/release/test_evidence.py::test_all_reports_of_a_model_are_counted``.
 
-    The numbers of an audit are functions of the model, of the noise that was accounted and of
-    canaries that were invented, so they tell nothing of the text that the model does not. Those of
-    a report are counts on the text itself: :func:`declare_report_counts` declares them."""
+    The numbers of an audit depend on the model, on the noise that was accounted for and on invented
+    canaries, so they reveal nothing about the text beyond the model. The numbers of a report are
+    counts on the text itself: :func:`declare_report_counts` declares them."""
     attached: dict[str, Any] = {}
     other = "is of another model, or names none; make it again"
     text, tensors = record["corpus"]["sha256"], str(hash_tensors(model))
@@ -135,9 +136,9 @@ def read_evidence(
 def declare_report_counts(
     evidence: Mapping[str, Any] | None,
 ) -> tuple[file_sources.DeclaredSource, ...]:
-    """What the leakage report in the ``evidence`` of a certificate tells of the private text
-    outside of the promise: no noise is in its counts, and one message may move one to the next
-    band. Raises ``ValueError`` for what is no band.
+    """Declare what the leakage report in a certificate's ``evidence`` reveals about the private
+    text outside the promise: its counts have no noise, and one message can move a count to the next
+    band. Raises ``ValueError`` for a value that is not a band.
 
     >>> [
     ...     (d.value, round(d.bits, 2))
@@ -151,7 +152,7 @@ def declare_report_counts(
         for name, of in REPORT_COUNTS.items()
         if name in report
     ]
-    if (made := report.get("made", 1)) > 1:  # of several one was chosen by what it found
+    if (made := report.get("made", 1)) > 1:  # it was chosen by what it found
         among = ("the one that found most", *(f"number {k}" for k in range(2, made + 1)))
         counts.append(file_sources.DeclaredSource(f"which of {made} reports", among[0], among))
     return tuple(counts)

@@ -1,4 +1,4 @@
-"""What the models of a text promise of one person who leaves, and what a retraining would take."""
+"""What the models of a text promise to a person who leaves, and what a retraining would spend."""
 
 from __future__ import annotations
 
@@ -21,38 +21,40 @@ from crtlib.text.identity import normalise_unit_name
 
 
 def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[str, Any]:
-    """What all models that are known to have read a text promise of one of its people.
+    """What all models that are known to have read a text promise to one of its people.
 
-    Who guesses knows the models and all else, and guesses whether they had read all that this
-    person says, or as many other messages in their place. Of this text the points of the person are
-    counted; of another one that has conversations, people or messages of it, as many are taken as
-    anybody has there. Where people of a text taught the search of a model, or of one that it
-    started from, a message of theirs may have decided about any other, and nobody knows here who
-    they are: of such a model nothing is promised.
+    The attacker knows the models and everything else, and guesses whether the models had read all
+    that this person wrote or the same number of other messages in its place. In this text the
+    person's points are counted. In another text that shares conversations, people or messages with
+    it, the person is assumed to have as many points as anybody there. If people of a text taught
+    the search of a model, or of one that it started from, any of their messages may have decided
+    about any other, and it is not known here who they are: such a model promises nothing.
 
     Args:
         corpus: Corpus folder or JSONL, not screened.
-        user: Who leaves, as the corpus, or what it was made of, calls them; it is in no answer.
-        delta: Of the epsilons, in (0, 1).
+        user: The person's name, as in the corpus or in what it was made from; no answer shows it.
+        delta: The delta of the epsilons, in (0, 1).
 
     Returns:
-        ``crtlib/leaver/1``: ``turns`` and ``dialogues`` of the person; ``models``, a row each;
-        ``whole`` and ``message``, epsilon and right guesses (in [0, 1]) about all that the person
-        said and about one message, by all models that learned with noise; ``unprotected``,
-        ``planned``, ``taught`` and ``plain``, how many models promise nothing, how many more a
-        plan gave a promise for each secret instead, how many more were screened by a search that
-        people taught, and how many may have learned without noise what a search left plain;
-        ``again``: the epsilon of one message after the last training once more; ``assumed``,
-        ``treated_as_public`` and ``declared``: the conditions of the numbers, as the certificates
-        say them; ``forgotten``: texts of which no training is known any more;
-        ``struck``: trainings that do not count, as somebody said that nobody saw the model.
+        ``crtlib/leaver/1``, with these fields. ``turns`` and ``dialogues`` count the person's text;
+        ``models`` has a row for each model. ``whole`` and ``message`` hold the epsilon and the
+        largest chance of a right guess (in [0, 1]), over all models that learned with noise, about
+        everything the person wrote and about one message. ``unprotected``: how many models promise
+        nothing. ``planned``: how many others instead have a plan's promise for each secret.
+        ``taught``: how many others were screened by a search that people taught. ``plain``: how
+        many of those with noise may have learned without noise what a search left plain.
+        ``again``: the epsilon of one message if the last training were repeated. ``assumed``,
+        ``treated_as_public`` and ``declared``: the conditions of the numbers, as in certificates.
+        ``forgotten``: how many texts have trainings although it was forgotten whose text they are.
+        ``struck``: how many trainings do not count, because somebody said that nobody saw the
+        model.
 
     Raises:
-        ValueError: For a screened folder, and where the text has nobody who is called so.
+        ValueError: For a screened folder, and if nobody in the text has that name.
 
     Guarantee:
-        Of all that the person says no guess is right more often, as far as it was learned with
-        noise, and on the conditions that are said. Tests:
+        For everything the person wrote that was learned with noise, and under the stated
+        conditions, no guess is right more often than stated. Tests:
         ``tests/release/test_leaver.py::test_all_points_of_a_person_are_counted``,
         ``tests/release/test_leaver.py::test_what_was_learned_without_noise_is_said``,
         ``tests/release/test_leaver.py::test_a_number_stands_with_its_conditions``,
@@ -137,9 +139,9 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
 
 
 def _taught_by_people(entries: Sequence[OdometerEntry]) -> list[OdometerEntry]:
-    """Those whose search people of their text had taught, and those that started from one."""
+    """The runs whose search was taught by people of their text, and those that started from one."""
     taught = [e for e in entries if any(map(file_sources.says_people_taught, e.assumed))]
-    for e in entries:  # in their order: a model is there before one starts from it
+    for e in entries:  # in order, so a model comes before any that starts from it
         weights = {x for made in taught for x in (made.model, made.tensors)} - {None}
         if e not in taught and {e.base, e.base_tensors} & weights:
             taught.append(e)
@@ -149,8 +151,8 @@ def _taught_by_people(entries: Sequence[OdometerEntry]) -> list[OdometerEntry]:
 def _points_of(
     spent: spending.SpentBudget, most: Sequence[int], held: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Of each event how many of its points this person has: counted in this text, in another one
-    the ``most`` that anybody has there."""
+    """For each event, how many of its points belong to this person: as counted in this text, or for
+    another text the ``most`` that anybody has there."""
     runs = [e for e in spent.private for _ in e.events or ()]
 
     def own(e: OdometerEntry, bound: int) -> int:
@@ -179,13 +181,13 @@ def _guess(events: Sequence[SampledGaussian], sizes: Sequence[int], delta: float
 
 
 def render_leaver_page(facts: Mapping[str, Any]) -> str:
-    """The page for who decides: what was learned, what is promised, what a retraining would take;
-    no name and no text."""
+    """The page for those who decide: what was learned, what is promised, what a retraining would
+    spend. It contains no name and no text."""
     return html.render_template("leaver.html.j2", f=facts)
 
 
 def format_leaver(facts: Mapping[str, Any]) -> list[str]:
-    """What ``crtlib leaver`` prints."""
+    """The lines that ``crtlib leaver`` prints."""
     models, bare, taught = facts["models"], facts["unprotected"], facts["taught"]
     planned = facts["planned"]
     noisy = len(models) - bare - taught - planned

@@ -1,4 +1,4 @@
-"""What somebody demands of a model, and whether its certificate keeps it.
+"""Judge whether a certificate meets the limits that somebody sets for a model.
 
 >>> certificate = {"verdict": "holds", "rates": {"public": {"upper": 0.0377}},
 ...                "right_guess": [{"who": "random", "at_most": 0.524}]}
@@ -31,7 +31,7 @@ LIMIT_NAMES = {
     "trace": "share of secrets of which something is left",
     "public": "share of secrets that are trained on without noise",
 }
-"""What a limit may be about; each is a bound that stands in the certificate."""
+"""What a limit may be about; each is a bound in the certificate."""
 LIMITS_IN_PERCENT = ("guess", "missed", "value")
 
 
@@ -48,7 +48,7 @@ def _parse_limit(text: str) -> tuple[str, Decimal]:
 
 
 def _certified_bound(c: Mapping[str, Any], name: str) -> Decimal | None:
-    """The bound; of times in 100, in these. None where the certificate has none."""
+    """The certified bound, in percent for :data:`LIMITS_IN_PERCENT`; None if there is none."""
     bound: Any
     if name in ("miss", "trace", "public"):
         bound = _bound_of_rate(c, name)
@@ -64,9 +64,9 @@ def _certified_bound(c: Mapping[str, Any], name: str) -> Decimal | None:
 
 
 def _bound_of_rate(c: Mapping[str, Any], name: str) -> float | None:
-    """The upper bound of a rate, together with what earlier searches passed over. None for one
-    that was counted on labels where no promise rests on them: the certificate does not name them
-    then, and says neither their confidence nor what is assumed of them.
+    """The upper bound of a rate, together with what earlier searches passed over. None if it was
+    counted on labels and the promise does not rest on them: then the certificate does not name the
+    labels, and states neither their confidence nor what is assumed about them.
 
     Guarantee:
         Test: ``tests/release/test_limits.py::
@@ -83,8 +83,8 @@ def _bound_of_rate(c: Mapping[str, Any], name: str) -> float | None:
 
 
 def _bound_of_guesses(c: Mapping[str, Any], name: str) -> float | None:
-    """The largest chance of a right guess about a secret, or of naming a value. What is promised of
-    any one message is promised of a secret that is drawn at random."""
+    """The largest chance of a right guess about a secret, or of naming a value. A promise for any
+    one message ("dp") is also one for a secret drawn at random."""
     if name == "value":
         rows = c["value_guess"]
     else:
@@ -95,16 +95,16 @@ def _bound_of_guesses(c: Mapping[str, Any], name: str) -> float | None:
 
 
 def judge_limits(certificate: Mapping[str, Any], limits: Sequence[str]) -> list[dict[str, Any]]:
-    """Of each limit what is ``certified``, None where nothing is, and whether it is ``met``: one of
-    a certificate that does not hold never is.
+    """Judge each limit: the bound that is ``certified`` (None if there is none), and whether the
+    limit is ``met``. A certificate that does not hold meets none.
 
     Args:
         certificate: Its parts, as JSON gives them.
-        limits: Such as "public <= 1%" or "guess <= 55", of :data:`LIMIT_NAMES`; guesses: times in
-        100.
+        limits: Limits on :data:`LIMIT_NAMES`, such as "public <= 1%" or "guess <= 55" (guesses are
+            per 100).
 
     Raises:
-        ValueError: For a limit that is none of these.
+        ValueError: For anything that is not such a limit.
     """
     out = []
     for text in limits:

@@ -1,4 +1,4 @@
-"""Bounds of rates for as many pairs of policies as their labels have judged by now."""
+"""Recompute bounds on rates for all pairs of policies that their labels have judged by now."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ READ_SINCE_REASON = (
 def with_current_label_counts(
     trained: CertifiableRun, issued: Mapping[str, Any] | None = None
 ) -> CertifiableRun:
-    """The training with bounds of its rates for so many pairs as its labels have judged until now,
-    of which this one was chosen, where they were fewer when it began; void where the labels were
-    read again since. ``issued``: what a certificate of it says of its labels, which is as it was
-    then."""
+    """The training, with the bounds on its rates for as many pairs as its labels have judged by
+    now, from which this pair was chosen; they may have been fewer when it began. It is void if the
+    labels were read again since. ``issued``: the labels as its certificate states them; then the
+    bounds are those of the time when it was issued."""
     told, rates = dict(trained.record["labels"] or {}), dict(trained.record["rates"])
     sha = trained.record["corpus"]["sha256"]
     if told and issued:
@@ -50,7 +50,8 @@ def with_current_label_counts(
         return replace(trained, record={**trained.record, "labels": told or None})
 
     def with_bounds_of_today(rows: Mapping[str, Any]) -> dict[str, Any]:
-        """A share of all secrets does not follow from counts, so its bound is left out."""
+        """The rows with bounds recomputed from their counts. The share of all secrets does not
+        follow from counts, so it is left out."""
         kept = {
             name: {n: v for n, v in row.items() if n != "all_secrets"} for name, row in rows.items()
         }
@@ -65,13 +66,13 @@ def with_current_label_counts(
 
 
 def find_issued_count(trained: CertifiableRun, rates: Mapping[str, Any]) -> dict[str, int] | None:
-    """How many pairs the labels of a training had judged when a certificate was issued that names
-    none, as no promise rests on them: so many that its ``rates`` have the bounds which they have.
-    None where they do not follow from labels, or from no such number.
+    """How many pairs a training's labels had judged when a certificate was issued that names no
+    labels, because no promise rests on them: the number from which the bounds in its ``rates``
+    follow. None if the bounds do not come from labels, or follow from no such number.
 
     Guarantee:
-        What was issued is verified whatever the labels judge later. Test: ``tests/test_months.py::
-        test_a_certificate_of_a_month_is_verified_after_the_next``.
+        An issued certificate can be verified whatever the labels judge later. Test:
+        ``tests/test_months.py:: test_a_certificate_of_a_month_is_verified_after_the_next``.
     """
     told, row = trained.record["labels"], rates["miss"]
     if not told or row["how"] != "one_per_cluster":
@@ -87,9 +88,10 @@ def find_issued_count(trained: CertifiableRun, rates: Mapping[str, Any]) -> dict
 def with_current_bounds(
     spent: SpentOrHistory, told: Mapping[str, Any] | None = None, corpus: str = ""
 ) -> SpentOrHistory:
-    """What was spent before with bounds of its rates for as many pairs as their labels have judged
-    by now. Of those that judge this run too, and of all of its corpus, ``told`` says how many: they
-    hold together with those of this run. Labels that were read again bound nothing."""
+    """What was spent before, with the bounds on its rates for as many pairs as their labels have
+    judged by now. For labels that also judge this run, and for runs on its ``corpus``, that number
+    is the one in ``told``, so that the bounds hold together with those of this run. Labels that
+    were read again since bound nothing."""
 
     def later(e: odometer_lines.OdometerEntry, name: str, upper: float) -> float:
         if name not in e.counted:
@@ -113,7 +115,7 @@ def with_current_bounds(
 
 
 def recompute_bound(rate: Mapping[str, Any], labels: Mapping[str, Any] | None) -> float:
-    """The bound of a rate from its counts, where it was counted."""
+    """The upper bound of a rate, recomputed from its counts if it has any."""
     if rate["how"] != "one_per_cluster" or not labels:
         return float(rate["upper"])
     alpha = labels["alpha"] / (2 * labels["judged"])

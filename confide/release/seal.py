@@ -1,7 +1,7 @@
-"""The seal: a signature by which who receives a release knows that nobody else has edited it.
+"""The seal: a signature that shows the recipient of a release that nobody else has edited it.
 
-The private key (Ed25519) lies beside the odometer, 0600; the public one travels with what is
-signed. It catches edits by others. It does not catch a releaser who lies: who has the key can sign
+The private key (Ed25519, 0600) is beside the odometer; the public key travels with what is signed.
+The seal catches edits by others. It does not catch a lying releaser: whoever has the key can sign
 anything.
 
 >>> key = Ed25519PrivateKey.generate()
@@ -34,15 +34,15 @@ from crtlib.files import StrPath
 from crtlib.text import jsonl
 
 MAX_SIGNED_BYTES = 1 << 26
-"""Bytes of a signed file, at most."""
+"""The most bytes in a signed file."""
 
 RELEASE_FORMAT = "crtlib/release/1"
 RELEASE_FILE = outputs.SEAL_FILE
 
 
 def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
-    """The private key beside an odometer; it is made where there is none, by one of several
-    processes. Raises ``ValueError`` for one that is none, or that others may know."""
+    """The private key beside an odometer. If there is none it is created, by exactly one of several
+    processes. Raises ``ValueError`` for a file that is not a key, or that others may read."""
     path = Path(folder) / SIGNING_KEY_FILE
     files.check_owned(folder)
     files.remove_stale_parts(path)
@@ -62,7 +62,7 @@ def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
 
 
 def canonical_bytes(value: Mapping[str, Any]) -> bytes:
-    """What is signed: JSON with sorted keys, without the signature."""
+    """The bytes that are signed: JSON with sorted keys, without the signature."""
     rest = {name: one for name, one in value.items() if name != "signature"}
     return json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -76,21 +76,21 @@ def sign_value(value: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, An
 def check_signature(
     value: Mapping[str, Any], name: str, public: str | None = None
 ) -> dict[str, Any]:
-    """The value, if it is as it was signed.
+    """Return the value if its signature is valid.
 
     Args:
         value: A JSON object with its ``public_key`` and ``signature``.
-        name: What it is called in the error.
-        public: The key that has to have signed it, in hexadecimal; None: that which it names.
+        name: What it is called in an error.
+        public: The key that must have signed it, in hexadecimal; None: the one that it names.
 
     Returns:
-        It, its key and its signature included.
+        The value, with its key and its signature.
 
     Raises:
-        ValueError: In one line, where it is not.
+        ValueError: In one line, if the signature is not valid or is by another key.
 
     Guarantee:
-        No other content, and none of another key, passes. Test:
+        Changed content, or content signed by another key, does not pass. Test:
         ``tests/release/test_released_folder.py::test_a_signature_is_of_this_content_by_this_key``.
     """
     try:
@@ -108,7 +108,7 @@ def check_signature(
 
 
 def read_signed(path: StrPath, public: str | None = None) -> dict[str, Any]:
-    """A signed JSON object from a file (:func:`check_signature`)."""
+    """Read a signed JSON object from a file and check its signature (:func:`check_signature`)."""
     path = Path(path)
     try:
         if path.stat().st_size > MAX_SIGNED_BYTES:

@@ -39,18 +39,18 @@ from crtlib.checks import MachineError, printable
 from crtlib.foreign_files import refuse_whatever_fails
 
 LEAST_NUMBER_RATIO = 1 - 1e-6
-"""A number may be so much smaller than the recomputed one: other processors round otherwise."""
+"""How much smaller than the recomputed number a number may be, as processors round differently."""
 LEAST_DELTA_RATIO = 0.99
-"""One that holds a delta, too: that of the certificate is rounded upwards."""
+"""The same for a number that depends on delta, since the certificate's delta is rounded up."""
 WEIGHT_FILES = ("model.safetensors", "adapter_model.safetensors")
 
 
 def find_fault_of_sheet(value: Mapping[str, Any], page: bytes | None) -> str | None:
-    """What is wrong with the form of a certificate, or with the ``page`` that people read, where it
-    is there; None: nothing.
+    """What is wrong with the form of a certificate, or with the ``page`` that people read, if it is
+    given; None: nothing.
 
     Guarantee:
-        A page that was edited is seen, and so is a number that no certificate has. Test:
+        An edited page is detected, and so is a number that no certificate can have. Test:
         ``tests/release/test_verifier.py``.
     """
     error = best_match(certificate_pages.certificate_validator().iter_errors(value))
@@ -70,16 +70,16 @@ def find_fault_of_sheet(value: Mapping[str, Any], page: bytes | None) -> str | N
 
 
 def _rests_on_labels(value: Mapping[str, Any]) -> bool:
-    """Whether what is promised is of a secret drawn at random, as the labels count it."""
+    """Whether the promise is about a secret drawn at random, and so rests on labels."""
     return bool(value["guarantee"]["kind"] == composed_promise.BAYESIAN_KIND)
 
 
 def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None) -> str | None:
-    """Where a rate, of all secrets or of a kind, contradicts its own counts or those of the labels.
+    """Where a rate, over all kinds of secrets or for one, contradicts its counts or the labels'.
 
     Guarantee:
-        A bound that is less than its counts allow is seen. Test: ``tests/release/test_verifier.py::
-        test_a_number_that_no_certificate_has_is_refused``.
+        A bound that is smaller than its counts allow is detected. Test:
+        ``tests/release/test_verifier.py:: test_a_number_that_no_certificate_has_is_refused``.
     """
     labelled = labels["secrets"] + labels.get("unread", 0) if labels else float("inf")
     for kind, rows in {"": rates, **rates.get("by_kind", {})}.items():
@@ -101,20 +101,20 @@ def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None)
 def find_certificate_fault(
     model: Path, value: Mapping[str, Any], public: str | None = None
 ) -> str | None:
-    """The first thing that is wrong with a certificate of the folder ``model``.
+    """Find the first fault in a certificate of the folder ``model``.
 
     Args:
         model: The folder as it was received.
         value: The certificate.
-        public: The key of the releaser, as he gave it another way: 64 hexadecimal digits, in any
-            case.
+        public: The releaser's key, as obtained in another way: 64 hexadecimal digits, in upper or
+            lower case.
 
     Returns:
-        A line; None: nothing is wrong.
+        A line that describes the fault; None: there is none.
 
     Guarantee:
-        What it promises is no more than what the listed sources of the files that are there keep.
-        Tests: ``tests/release/test_released_folder.py::
+        A certificate that passes promises no more than follows from the listed sources of the
+        files. Tests: ``tests/release/test_released_folder.py::
         test_a_certificate_that_promises_more_than_its_files_keep_is_refused``,
         ``tests/release/test_released_folder.py::
         test_a_certificate_of_another_key_or_of_void_files_is_refused``.
@@ -153,8 +153,8 @@ def _find_mechanism_fault(
     sources: Iterable[file_sources.FileSource],
     own: source_fold.FilesPromise,
 ) -> str | None:
-    """Where the private steps that a certificate tells are those of no training of the files. A
-    plan's are not told: they differ from point to point."""
+    """The fault if the private steps in a certificate are not those of any training among the
+    files' sources. A plan's steps are not compared: they differ from point to point."""
     if own.plan:
         return None
     noised = [s for s in sources if isinstance(s, file_sources.NoisedSource)]
@@ -169,10 +169,10 @@ def _find_mechanism_fault(
 
 
 def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) -> str | None:
-    """Where the certificate promises more than follows from the files alone; it writes an infinite
-    epsilon as "inf", which is a number to ``float``."""
+    """The fault if the certificate promises more than follows from the files alone. It writes an
+    infinite epsilon as "inf", which ``float`` accepts."""
     given = value["guarantee"]
-    kinds: list[str] = [own.kind]  # or what earlier ones leave of it
+    kinds: list[str] = [own.kind]  # or what earlier runs leave of it
     kinds += [composed_promise.BAYESIAN_KIND] if own.kind == "dp" else []
     kinds += ["dp"] if own.kind == composed_promise.BAYESIAN_KIND and not own.delta2 else []
     if given["kind"] not in kinds or given["relation"] != own.neighbouring_relation:
@@ -204,7 +204,7 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     chances = {(w, k): p for w, k, p in promise.right_guesses(sizes, average)}
     if (
         bayes := given["kind"] == composed_promise.BAYESIAN_KIND
-    ):  # of files that leave no secret out, as any other
+    ):  # if redaction leaves no secret out, it is as any other
         chances.setdefault(("random", 1), chances["missed", 1])
     elif given["kind"] == "dp":
         chances.pop(("random", 1), None)
@@ -240,7 +240,8 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
 
 
 def _find_condition_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) -> str | None:
-    """Where the certificate leaves out on what its promise rests, or what it does not cover."""
+    """The fault if the certificate omits a condition of its promise, or what that does not
+    cover."""
     declared = (*own.declared, *evidence.declare_report_counts(value.get("evidence")))
     named = {(d["of"], d["value"]): d for d in certificate_parts.declarations_as_json(declared)}
     earlier = certificate_parts.OF_AN_EARLIER_MODEL

@@ -1,4 +1,4 @@
-"""A training's line in the odometer: entered before its first step, closed after its last."""
+"""Enter a training in the odometer: before its first step, and again after its last."""
 
 from __future__ import annotations
 
@@ -43,29 +43,29 @@ from crtlib.training.phases import PrivacyEvent
 @dataclass
 class OdometerRun:
     """Enters one training into the odometer of its corpus and the registry: :meth:`start` before
-    its first step, :meth:`finish` after."""
+    its first step, :meth:`finish` after its last."""
 
     folder: Path
     """The odometer."""
     facts: dict[str, Any]
-    """What every line of the run says."""
+    """What every line of the run states."""
     init: str
     """What the model starts from."""
     secure: bool
-    """Whether the noise follows from no seed."""
+    """Whether the noise does not follow from a seed."""
     protects: bool
-    """Whether noise that is secure protects every point."""
+    """Whether secure noise protects every point."""
     script: file_sources.ScriptSource | None = None
-    """Who takes the steps, where it is not this application."""
+    """The script that takes the steps, if it is not this application's command."""
     earlier_scripts: tuple[file_sources.ScriptSource, ...] = ()
-    """Who took the steps before the checkpoint."""
+    """The scripts that took the steps before the checkpoint."""
     stopped: file_sources.StoppedSource | None = None
-    """The last step, where some are left."""
+    """The last step, if a script ended the training early."""
     mark: Path | None = None
-    """A file beside the checkpoint that names the run and its place, so that a training that goes
-    on there is not counted twice."""
+    """A file beside the checkpoint that names the run and its place, so that a training that
+    resumes there is not counted twice."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the training was asked for, which is kept beside the mark."""
+    """The options of the training, which are kept beside the mark."""
     run: str = ""
     entry: odometer_lines.OdometerEntry = field(init=False, repr=False)
     registry: text_registry.Registry = field(
@@ -74,18 +74,18 @@ class OdometerRun:
     hash_key: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
     """The key of the hashes that are shown to others."""
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], Mapping[str, Any]] | None = None
-    """Gives what the first line says of the conditions of the promise
-    (:func:`confide.training.training_record.describe_conditions`). Without it the line says
-    nothing of them, and the run counts as void."""
+    """Returns what the first line states about the conditions of the promise
+    (:func:`confide.training.training_record.describe_conditions`). Without it the line states none,
+    and the run counts as void."""
 
     def start(self, events: Sequence[PrivacyEvent], resumed: bool) -> None:
-        """Enter the run with all that it may spend. One that goes on replaces what it had entered;
-        one that was killed before its first checkpoint counts, as it may have taken steps, and so
-        does one whose checkpoint was copied from elsewhere.
+        """Enter the run with all that it may spend. A run that resumes replaces what it had
+        entered. A run that was killed before its first checkpoint still counts, as it may have
+        taken steps, and so does one whose checkpoint was copied from elsewhere.
 
         Guarantee:
-            Who took steps before the checkpoint is named, whoever takes the rest. Test:
-            ``tests/test_session.py::test_every_script_that_took_a_step_is_named``.
+            Every script that took steps before the checkpoint is named, whoever takes the rest.
+            Test: ``tests/test_session.py::test_every_script_that_took_a_step_is_named``.
         """
         sampled = [e for e in events if isinstance(e, SampledGaussian)]
         self.run = secrets.token_hex(16)
@@ -93,7 +93,7 @@ class OdometerRun:
             if resumed:
                 run, self.earlier_scripts = _read_mark(self.mark)
                 self.run = run or self.run
-            # Before all else, so that a kill is no second run.
+            # Before all else, so that a killed run is not counted twice.
             _write_mark(self.mark, self.run, self.scripts, None if resumed else self.options)
         odometer.prepare_odometer(self.folder, self.facts["corpus"], self.registry)
         conditions = self.conditions(self, sampled) if self.conditions and self.protects else {}
@@ -103,8 +103,8 @@ class OdometerRun:
         )  # fmt: skip
 
     def finish(self, model: Path | None, conditions: Mapping[str, Any] | None = None) -> None:
-        """Enter that the run is over, the hashes of its model, whose weights are a file, and the
-        ``conditions`` of its promise, where they are others than when it started."""
+        """Enter that the run is over, with the hashes of its ``model`` (the file of its weights, if
+        any) and the ``conditions`` of its promise, if they have changed since it started."""
         hashes = (
             {"model": outputs.hash_file(model), "tensors": hash_tensors(model.parent)}
             if model
@@ -123,12 +123,12 @@ class OdometerRun:
 
     @property
     def spent(self) -> spending.SpentBudget:
-        """What was spent before on this text, and whether what it started from had learned it."""
+        """What was spent before on this text, and whether the starting weights had learned it."""
         return self._spent_before(self.run or None)
 
     def spent_before_start(self, *, resumed: bool) -> spending.SpentBudget:
-        """The same before :meth:`start`, of a training that begins, or goes on from a checkpoint
-        and has entered what it may spend."""
+        """:attr:`spent`, asked before :meth:`start`. A training that resumes from a checkpoint has
+        already entered what it may spend; that is not counted."""
         return self._spent_before(_read_mark(self.mark)[0] if resumed and self.mark else None)
 
     def _spent_before(self, run: str | None) -> spending.SpentBudget:
@@ -139,13 +139,13 @@ class OdometerRun:
         return history.spent(run, bases)
 
     def origin(self) -> list[file_sources.FileSource]:
-        """What is known of the script, of the noise, and of the model that training started from:
-        if crtlib made it here, a ledger here knows its run. What its training assumed of its own
-        start is assumed here, too.
+        """What is known about the script, the noise, and the model that training started from. If
+        crtlib made that model here, a ledger here has its run; then what its training assumed about
+        its own start is assumed here too.
 
         Guarantee:
-            Of a model whose runs are not counted as having read this text it is assumed that it
-            had not, wherever it was made. Test:
+            A model whose runs are not counted as having read this text is assumed not to have read
+            it, wherever it was made. Test:
             ``tests/release/test_earlier_runs.py::test_a_base_that_is_not_counted_carries_an_assumption``.
         """
         sources: list[file_sources.FileSource] = [*self.scripts]
@@ -164,7 +164,7 @@ class OdometerRun:
             lineage: Any = "unknown" if is_of_crtlib else "outside"
             return [*sources, file_sources.BaseSource(name, lineage)]
         before = [file_sources.BaseSource(f"what {name} started from", "outside")]
-        with contextlib.suppress(ValueError):  # of weights that were copied nothing else is here
+        with contextlib.suppress(ValueError):  # if only the weights were copied here
             if not (released := released_folder.read_release(self.init)).altered:
                 before = [s for s in released.sources if isinstance(s, file_sources.BaseSource)]
         above = spending.ancestor_runs(lines, set(), hashes) - runs
@@ -177,7 +177,7 @@ class OdometerRun:
         return [*sources, *dict.fromkeys((own, *earlier))]
 
     def record_fields(self) -> dict[str, str]:
-        """Where the run is entered, for its record."""
+        """Where the run is entered, as fields of its record."""
         return {
             "folder": str(self.folder.resolve()),
             "run": self.run,
@@ -189,7 +189,7 @@ class OdometerRun:
 
 
 def options_file(mark: Path) -> Path:
-    """Where the options of the run that a mark names are kept."""
+    """The file beside a mark that holds the options of its run."""
     return mark.with_suffix(".json")
 
 
@@ -199,8 +199,8 @@ def _write_mark(
     scripts: Sequence[file_sources.ScriptSource],
     options: Mapping[str, Any] | None,
 ) -> None:
-    """The run that goes on from the checkpoint beside ``mark``, where it is, and who took steps;
-    beside it the options of one that begins."""
+    """Write to ``mark`` the run that resumes from the checkpoint beside it, its place, and the
+    scripts that took steps; also write the options of a run that begins, in a file beside it."""
     lines = "".join(f"{script.sha256} {script.name}\n" for script in scripts)
     files.write_text(mark, f"{run} {mark.resolve()}\n{lines}")
     if options is not None:
@@ -208,8 +208,8 @@ def _write_mark(
 
 
 def _read_mark(mark: Path) -> tuple[str | None, tuple[file_sources.ScriptSource, ...]]:
-    """The run and the scripts that :func:`_write_mark` wrote, if the checkpoint lies where it was
-    made. Of one from elsewhere nobody knows the run, nor who took its steps."""
+    """The run and the scripts that :func:`_write_mark` wrote, if the checkpoint is where it was
+    made. For one from elsewhere the run is None and the script unknown."""
     run, _, rest = (files.read_text(mark) if mark.exists() else "").partition(" ")
     place = f"{mark.resolve()}\n"
     if not rest.startswith(place):
@@ -219,7 +219,8 @@ def _read_mark(mark: Path) -> tuple[str | None, tuple[file_sources.ScriptSource,
 
 
 def _judge_base(name: str, runs: set[str], counted: set[str]) -> file_sources.BaseSource:
-    """A model that these ``runs`` made, where the promise on this text counts those ``counted``."""
+    """The source for a model that ``runs`` made: "known" if the promise on this text counts all of
+    them, given the runs that it has ``counted``; otherwise "elsewhere"."""
     if runs and runs <= counted:
         return file_sources.BaseSource(name, "known")
     apart = "apart from the earlier models that are counted, " if runs & counted else ""
@@ -237,12 +238,12 @@ def open_odometer(
     trials: int = 1,
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], Mapping[str, Any]] | None = None,
 ) -> OdometerRun:
-    """The odometer of a training, in ``odometer_folder`` or beside its corpus, made where there is
-    none; the registry knows the corpus then, and the runs of all its odometers that lie beside it.
-    ``facts`` go into every line. Noise that is not ``secure``, as it follows from a known seed,
-    protects nobody.
+    """Open the odometer of a training, in ``odometer_folder`` or beside its corpus. Its folder is
+    created with the first line. The corpus, and the runs in all odometers of it beside it, are
+    entered in the registry. ``facts`` go into every line. Noise that is not ``secure`` follows from
+    a known seed and so protects nobody.
 
-    Raises ``ValueError`` for the odometer of another corpus or a broken one, and where it cannot be
+    Raises ``ValueError`` for a broken odometer or that of another corpus, and if it cannot be
     written.
     """
     sha = corpora.hash_corpus(corpus)
@@ -271,7 +272,7 @@ def open_odometer(
         home, facts_of_run, init, secure, protects and secure, conditions=conditions
     )
     if os.path.lexists(home / odometer_lines.SIGNING_KEY_FILE):
-        seal.ensure_signing_key(home)  # refuses one that is none, before anything is written
+        seal.ensure_signing_key(home)  # refuses a broken key before anything is written
     try:
         odometer.enter_other_odometers(others, sha, meter.registry)
         if home.is_dir():
@@ -284,13 +285,13 @@ def open_odometer(
         raise_machine_fault(error)
         where = meter.registry.folder if str(meter.registry.folder) in str(error) else home
         raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None
-    if home.is_dir():  # else it is made with its first line: what is refused before leaves none
+    if home.is_dir():  # else it is created with its first line, so a refusal leaves none
         odometer.check_odometer_corpus(home, odometer.read_entries(home), sha)
     return meter
 
 
 def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
-    """What the line of a study says (:func:`open_odometer`)."""
+    """The facts that the odometer line of a study states, for :func:`open_odometer`."""
     rates = find_training_rates(study, prepared)
     counted = {
         name: (rate.failures, rate.judged_secrets, *(rate.reread_counts or ()))
@@ -317,8 +318,8 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
 
 
 def has_bound_for_missed(study: CrtStudy) -> bool:
-    """Whether there is a bound for what a policy passes over: what the method promises where one
-    secret in two is, is asked for a step with much noise."""
+    """Whether there is a bound for what a policy passes over. To find out, the method is asked for
+    its promise for one step with much noise if half of all secrets leave a trace."""
     if not study.noise_multiplier:
         return False
     half = BoundedRate(0.5)

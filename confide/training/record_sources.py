@@ -1,4 +1,4 @@
-"""What the files of a training may know of the text: their sources."""
+"""Collect the sources of a training's files: what they may know of the text."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from crtlib.training.selective import SelectivePhase
 def collect_training_sources(
     study: CrtStudy, fitted: TrainedStudy, meter: OdometerRun
 ) -> list[FileSource]:
-    """What a finished training, with its vocabulary and all that is said of it, may know of the
-    text: of each kind of steps that ran, and of what the model started from."""
+    """What a finished training may know of the text: through its vocabulary, through each kind of
+    step that ran, and through what the model started from."""
     events = [e for e in fitted.run.events if isinstance(e, SampledGaussian)]
     updates = fitted.run.updates["private"]
     return collect_sources_of_steps(study, fitted.data, meter, events, fitted.schedule, updates)
@@ -57,28 +57,28 @@ def collect_sources_of_steps(
     *,
     origin: Sequence[FileSource] | None = None,
 ) -> list[FileSource]:
-    """What a training may know of the text, by all the ways that lead from the text to its files.
+    """What a training may know of the text, by every path that leads from the text to its files.
 
     Args:
         study: The training, with its method and its policies.
-        prepared: What it reads; only its counts are read here.
-        meter: Its entry in the odometer, with what was found of the text.
-        steps: The private steps that ran, as the ledger has them.
+        prepared: What it reads; only counts are taken from it.
+        meter: Its entry in the odometer, with facts about the text.
+        steps: The private steps that ran, as in the ledger.
         schedule: The phases that ran.
         private_updates: How many private steps ran, with noise or without.
-        origin: What is known of its start, where the caller has asked ``meter.origin()`` already.
+        origin: What is known about its start, if the caller already has ``meter.origin()``.
 
     Returns:
-        The sources of which each file of the release is made; a certificate is their sum
+        The sources from which every file of the release is made; a certificate combines them
         (:func:`confide.release.source_fold.combine_sources`).
 
     Guarantee:
-        What ran is charged, whatever a method says of itself, and who taught a policy is named.
-        Tests: ``tests/training/test_methods.py::
+        Whatever ran is charged, regardless of what a method declares, and that people of the text
+        taught a policy is stated. Tests: ``tests/training/test_methods.py::
         test_what_ran_is_charged_whatever_a_method_says_of_itself``,
         ``tests/release/test_drawn_turns.py::test_a_promise_is_of_those_who_taught_no_policy``.
     """
-    # A plain hash of the screening would tell of the text.
+    # A plain hash of the screening would reveal something about the text.
     screening_name = outputs.with_keyed_hashes(meter.facts["screening"], meter.hash_key)
     screening = Screening(screening_name, meter.facts["gamma"], meter.facts["delta2"])
     return [
@@ -97,7 +97,7 @@ def collect_sources_of_steps(
 
 
 def _source_of_reading(study: CrtStudy, screening: Screening) -> FileSource:
-    """What is learned without noise from all points, as the method reads them."""
+    """The source for what is learned without noise from all points, as the method reads them."""
     if study.how.reads_raw:
         return RawSource("The weights were learned from raw text without noise")
     return RedactedSource("redacted text", screening)
@@ -111,7 +111,8 @@ def _sources_of_private_steps(
     private_updates: int,
     screening: Screening,
 ) -> Iterator[FileSource]:
-    """Noise, where each step had some, and the number of points that its size follows from."""
+    """The sources of private steps: noise, if every step had some, and the declared number of
+    points on which its amount depends."""
     if events and all(e.noise_multiplier for e in events):
         yield NoisedSource(
             meter.run,
@@ -129,14 +130,16 @@ def _sources_of_private_steps(
 
 
 def _sources_of_a_choice(trials: int) -> Iterator[FileSource]:
-    """Which of several trainings was taken: by what is held out, which no noise protects."""
+    """The source for having chosen one of several trainings by held-out text, which no noise
+    protects."""
     if trials > 1:
         choices = ("this one", *(f"another, {k}" for k in range(1, trials)))
         yield DeclaredSource("the choice among those compared", choices[0], choices)
 
 
 def _sources_of_phase(phase: Phase, study: CrtStudy, screening: Screening) -> Iterator[FileSource]:
-    """What the public steps of a phase saw, by what ran and not by what its method says."""
+    """The sources of a phase's public steps, judged by what ran and not by what its method
+    declares."""
     if type(phase) not in (PublicPhase, PrivatePhase, SelectivePhase):
         yield RawSource("A phase of another package: what it does is not known here")
     elif isinstance(phase.event(), WeightedGaussian):
@@ -154,8 +157,8 @@ def _sources_of_phase(phase: Phase, study: CrtStudy, screening: Screening) -> It
 
 
 def _sources_of_the_vocabulary(study: CrtStudy, screening: Screening) -> Iterator[FileSource]:
-    """Of a vocabulary that was learned here. What reads raw text has no rate of what screening let
-    pass."""
+    """The source of a vocabulary that was learned here. For a method that reads raw text, no rate
+    bounds what the policies let pass."""
     if study.brings_vocabulary:
         return
     if study.conservative == "everything":
@@ -167,7 +170,8 @@ def _sources_of_the_vocabulary(study: CrtStudy, screening: Screening) -> Iterato
 
 
 def _cross_message_clauses(study: CrtStudy) -> Iterator[str]:
-    """Why one message may decide how others are read, a clause each: what no noise covers."""
+    """The ways in which one message may decide how others are read, which no noise covers; a clause
+    each."""
     if study.repeats_are_hidden and study.duplicates not in CERTIFIABLE_TREATMENTS:
         yield (
             "Second occurrences were left out of the private points too, so a found secret in a "

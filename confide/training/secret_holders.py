@@ -1,4 +1,4 @@
-"""Which point of a corpus holds which secret: by a list of values, or by what a policy flags.
+"""Find which points of a corpus hold which secrets, by a list of values or by a policy.
 
 >>> import pathlib, tempfile
 >>> from crtlib.text.records import Point
@@ -42,9 +42,10 @@ SECRET_COLUMNS = ("user", "secret", "kind", "p", "r")
 
 @dataclass
 class SecretHolders:
-    """``examples`` are the ids of all points, ``secrets`` the names of what gets one promise each:
-    a value, or a user; ``pairs`` are (secret, example) by number. ``prior`` and ``posterior`` are
-    one a secret. ``unseen`` secrets stand nowhere."""
+    """Which examples hold which secrets. ``examples`` are the ids of all points; ``secrets`` are
+    the names of whatever gets a promise of its own, a value or a user; ``pairs`` are (secret,
+    example) by index. ``prior`` and ``posterior`` have one value per secret. ``unseen`` is the
+    number of secrets that are not in the text."""
 
     secrets: list[str] = field(repr=False)
     examples: list[str] = field(repr=False)
@@ -67,11 +68,12 @@ def find_flagged_holders(
     prior: float,
     posterior: float,
 ) -> SecretHolders:
-    """Each value that ``policy`` flags somewhere is a secret; or each user is one, who holds all
-    points in which a value stands that is flagged in his.
+    """Find who holds the secrets that ``policy`` flags. By value, each value that it flags
+    somewhere is a secret. By user, each user is one, held by all points that contain a value
+    flagged in that user's text.
 
-    Values that differ in spelling alone (as ``list:`` reads them) are one, and each is looked for
-    in all of the text: what the policy passed over elsewhere is held as well. A value that is too
+    Values that differ only in spelling (as ``list:`` reads them) are one secret, and each is looked
+    for in all of the text, so points count in which the policy passed it over. A value that is too
     short to look for is held where it is flagged.
 
     Args:
@@ -110,11 +112,13 @@ def find_listed_holders(
     prior: float,
     posterior: float | None,
 ) -> SecretHolders:
-    """The values of a CSV or Parquet file ``user,secret[,kind][,p][,r]``, found as by ``list:``.
+    """Find who holds the values in a CSV or Parquet file ``user,secret[,kind][,p][,r]``, matched as
+    by ``list:``.
 
-    With ``by`` "user" a user's secret are all points that one of his values touches, whoever
-    wrote them. ``p`` and ``r`` go before ``prior`` and ``posterior``. Raises ``ValueError``, which
-    shows no value, for another table, or a secret with two promises.
+    If ``by`` is "user", each user is a secret, held by all points that contain one of that user's
+    values, whoever wrote them. ``p`` and ``r`` take precedence over ``prior`` and ``posterior``.
+    Raises ``ValueError``, without showing a value, for a table of another form and for a secret
+    with two promises.
     """
     table = _read_secret_table(Path(file), prior, posterior)
     check_choice("by", by, ("value", "user"))
@@ -143,9 +147,9 @@ def _find_holders(
     order: Sequence[str] = (),
     flagged: Sequence[set[int]] = (),
 ) -> SecretHolders:
-    """Which point holds which secret: what ``find`` finds in it, and what was ``flagged`` there.
-    ``names`` gives the names of the secrets by the number of a value. Secrets come in this
-    ``order``, or as they are found."""
+    """Which points hold which secrets: those in which ``find`` finds a value or one was
+    ``flagged``. ``names`` maps the number of a value to the names of its secrets. Secrets are in
+    this ``order``, or else in the order in which they are found."""
     points = itertools.chain.from_iterable(batches)
     pairs: list[tuple[str, int]] = []
     examples: list[str] = []
@@ -171,7 +175,7 @@ def _read_secret_table(path: Path, prior: float, posterior: float | None) -> pd.
     names = [str(name) for name in table.columns]
     if not {"user", "secret"} <= set(names) or set(names) - set(SECRET_COLUMNS):
         lacks = [name for name in ("user", "secret") if name not in names]
-        more = len(set(names) - set(SECRET_COLUMNS))  # their names may be the first row's values
+        more = len(set(names) - set(SECRET_COLUMNS))  # not shown: they may be values
         what = f"has no column {' and '.join(lacks)}" if lacks else f"has {more} other columns"
         raise ValueError(f"--secrets: {what}; a table needs user,secret[,kind][,p][,r]")
     for name, given in (("p", prior), ("r", posterior)):

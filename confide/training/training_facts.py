@@ -1,4 +1,4 @@
-"""What a training says of its text: labels, rates, policies, and whose they are."""
+"""Facts about the text of a training: its labels, rates and policies, and where they come from."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from crtlib.text import corpora
 
 SEEDED_NOISE_REASON = "The noise follows from a known seed, so who knows it can take the noise away"
 RAW_TEXT_RATES = PolicyRates(assumed_rate(1.0), assumed_rate(1.0), Rate(0, 0, 0.0, "policy"))
-"""The rates of who reads raw text: nothing is redacted, and all of it is private."""
+"""The rates of a method that reads raw text: nothing is redacted, and all of it is private."""
 TAGGERS = ("tagger", "tagger_conservative")
-"""Policies that labelled text taught here."""
+"""Policies that crtlib teaches from labelled text."""
 PROTECTING_KINDS = {"differential privacy", "Bayesian confidentiality"}
-"""Promises of what a policy passes over, too."""
+"""The kinds of promise that also cover what a policy passes over."""
 PERPLEXITY_NAMES = {True: "held-out perplexity", False: "perplexity of other text"}
-"""What a perplexity is called, by whether the text that it is of was held out of the corpus."""
+"""The name of a perplexity, by whether its text was held out of the corpus."""
 
 TrainingFacts = Mapping[str, Any]
 CardWriter = Callable[[TrainingFacts], str]
@@ -36,13 +36,14 @@ def _json_sha256(value: Any) -> str:
 
 
 def policy_hash(name: str) -> str:
-    """SHA-256 of what a policy is: this version, its name, the files that it reads, and its code,
-    where that is another package's."""
+    """SHA-256 over what defines a policy: this version of crtlib, its name, the files that it
+    reads, and its code if another package supplies it."""
     return _json_sha256([crtlib.__version__, policy_names.policy_digest(name)])
 
 
 def hash_screening(study: CrtStudy, corpus: str) -> str:
-    """What decides which secrets stay in the text: equal for runs that read the same redactions."""
+    """Hash what decides which secrets stay in the text: equal for runs that read the same
+    redactions."""
     if study.how.reads_raw:
         return _json_sha256([corpus, "raw"])
     if screening := study.screening:
@@ -55,14 +56,14 @@ def hash_screening(study: CrtStudy, corpus: str) -> str:
 
 
 def count_private_points(study: CrtStudy, prepared: PreparedData) -> int:
-    """How many private points a training draws from: persons, where the noise is theirs."""
+    """How many private points a training draws from; with noise by user, how many people."""
     points = prepared.prepared.private
     return len({p.user for p in points}) if study.how.by_user else len(points)
 
 
 def find_training_rates(study: CrtStudy, prepared: PreparedData) -> PolicyRates:
-    """The rates of the policies by which a training read its text; of one that read it as it is,
-    that all was read."""
+    """The rates of the policies by which a training read its text; for a training on raw text,
+    :data:`RAW_TEXT_RATES`."""
     return RAW_TEXT_RATES if study.how.reads_raw else prepared.rates
 
 
@@ -75,11 +76,11 @@ def masks_copies(study: CrtStudy) -> bool:
 
 
 def user_files_of_study(study: CrtStudy) -> tuple[str, ...]:
-    """What the user brought that decides how the text is read, by names that may be shown: the
-    policies of a study, or those that screened its folder, and a template of his own.
+    """The files from the user that decide how the text is read, by names that may be shown: those
+    of the study's policies, or of the policies that screened its folder, and a custom template.
 
     Guarantee:
-        Of each the certificate, its page and ``guarantee.txt`` say what is assumed. Test:
+        The certificate, its page and ``guarantee.txt`` state what is assumed about each. Test:
         ``tests/release/test_what_is_assumed.py::test_a_policy_of_a_file_was_not_made_from_the_text``.
     """
     settings = study.screening or vars(study)
@@ -92,7 +93,7 @@ def user_files_of_study(study: CrtStudy) -> tuple[str, ...]:
 
 
 def has_tagger(study: CrtStudy) -> bool:
-    """Whether a policy that labelled text taught decided how the text is read."""
+    """Whether a policy taught by labelled text decided how the text is read."""
     settings = study.screening or vars(study)
     is_named = any(names_a_tagger(settings[name]) for name in ("policy", "conservative"))
     return not study.how.reads_raw and is_named
@@ -104,8 +105,8 @@ def names_a_tagger(policy: str) -> bool:
 
 
 def count_teachers(study: CrtStudy, d: PreparedData) -> int | None:
-    """How many people of the text taught a policy; None where nobody knows, as of a folder that an
-    older crtlib screened."""
+    """How many people of the text taught a policy; None if unknown, as for a folder that an older
+    crtlib screened."""
     if study.screening is not None:
         return study.screening.get("taught_people")
     path = Path(study.corpus)
@@ -114,8 +115,8 @@ def count_teachers(study: CrtStudy, d: PreparedData) -> int | None:
 
 
 def find_judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
-    """The labels that judged: those of the screening, those that people made for this training, or
-    those of the corpus itself, which nobody drew for this."""
+    """The labels that judged the policies: those of the screening, those that people made for this
+    training, or else those that the corpus came with, which were not drawn for this purpose."""
     counts, screening = d.rates.labels_json(), study.screening
     if screening:
         counts = screening["labels"]
@@ -127,5 +128,5 @@ def find_judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
     else:
         spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in d.checked[0]]
         facts = {"sha256": _json_sha256(spans), "drawn": "given", "agreement": None}
-    labels = {**counts, **facts, "alpha": RATES_ALPHA}  # that of both bounds together
+    labels = {**counts, **facts, "alpha": RATES_ALPHA}  # for both bounds together
     return {name: value for name, value in labels.items() if name != "left_out"}

@@ -1,5 +1,4 @@
-"""What is said of the training of a study: its facts, its bits a character, and the lines that a
-command prints."""
+"""Summarise the training of a study: its facts, its bits per character, and the lines to print."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ def count_parameters(model: nn.Module) -> dict[str, int]:
 def describe_study(
     study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]
 ) -> dict[str, Any]:
-    """Sizes, and the perplexity of text that was held out, or of an evaluation; None where there is
-    no such text.
+    """The sizes of a study, and the perplexity of held-out text or of an evaluation; None if there
+    is no such text.
 
     Guarantee:
         An evaluation is not called held out. Tests:
@@ -64,22 +63,22 @@ def describe_study(
 
 
 def _count_own_points(d: PreparedData) -> int:
-    """Points of the text itself, without the canaries that were planted in it."""
+    """The number of points of the text itself, without the canaries that were planted in it."""
     return sum(not p.user.startswith(CANARY_USER_PREFIX) for p in d.points)
 
 
 def _spoken_texts(
     points: Iterable[Point], times: Mapping[Point, int] | None = None
 ) -> Iterator[str]:
-    """What was said in these points, without what a template puts around it; each as often as its
-    point counts."""
+    """The messages in these points, without what a template puts around them; each is repeated as
+    often as its point counts."""
     for p in points:
         for a, b in spoken_spans(p):
             yield from [p.text[a:b]] * (times[p] if times else 1)
 
 
 def _bits_per_character(study: CrtStudy, d: PreparedData, perplexity: float) -> float:
-    """Bits a character of the text that perplexity is measured on, at this ``perplexity`` per
+    """Bits per character of the text that perplexity is measured on, from its ``perplexity`` per
     token."""
     sequences, _ = d.tokenizer.encode_marked(d.test)
     own_words = study.template != "speaker"
@@ -92,8 +91,8 @@ def _bits_per_character(study: CrtStudy, d: PreparedData, perplexity: float) -> 
 def summarise_training(
     study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow], facts: TrainingFacts
 ) -> list[str]:
-    """The lines that a command prints: noise, sizes, perplexity, masks, and what the attack on the
-    canaries found."""
+    """The lines that a command prints: noise, sizes, perplexity, masks, and the exposure of the
+    canaries."""
     run, d, lines = fitted.run, fitted.data, []
     n = {name: value for name, _, _, value in rows}
     if run.events:
