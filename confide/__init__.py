@@ -1,7 +1,7 @@
 """The application: from messages that hold secrets to a model with a signed certificate.
 
-It stands on the library ``crtlib``. Its functions do what the commands of ``crtlib`` do; each is
-imported when it is asked for.
+It is built on the library ``crtlib``. Its functions do what the commands of ``crtlib`` do; each is
+imported when it is first used.
 
 >>> import confide
 >>> print(*(name for name in dir(confide) if not name.startswith("_")))

@@ -10,7 +10,7 @@ from crtlib import cli
 from crtlib.version import __version__
 
 APPLICATION_PACKAGES = ("cryptography", "duckdb", "jsonschema", "tqdm")
-"""Packages that the application imports and the library does not: ``crtlib[app]`` brings them."""
+"""Packages that the application imports but the library does not; ``crtlib[app]`` installs them."""
 
 CRTLIB_PROGRAM = cli.Program(
     "crtlib",
@@ -22,7 +22,7 @@ CRTLIB_PROGRAM = cli.Program(
 
 
 def main() -> None:
-    """Run the command line, and end with its exit code; 2 where its packages are not installed."""
+    """Run the command line and exit with its code; with 2 if packages are not installed."""
     missing = [name for name in APPLICATION_PACKAGES if find_spec(name) is None]
     if missing:
         what = f"{', '.join(missing)}: needed here and not installed; pip install 'crtlib[app]'"

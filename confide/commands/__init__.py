@@ -1,8 +1,8 @@
-"""The commands of ``crtlib``: a function each, or a dict of several (``crtlib label sample``).
+"""The commands of ``crtlib``: each a function, or a dict of several (``crtlib label sample``).
 
-Its parameters are options. The docstring has their sentences, under the headings that ``--help``
-shows (:func:`crtlib.options.option_model_of`). A command returns an
-:class:`crtlib.options.CommandResult`; :mod:`crtlib.cli` prints it.
+A function's parameters are the command's options. Its docstring describes them, under the headings
+that ``--help`` shows (:func:`crtlib.options.option_model_of`). A command returns an
+:class:`crtlib.options.CommandResult`, which :mod:`crtlib.cli` prints.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import Field
 from crtlib.executors import executor_of
 
 WorkerCount = Annotated[int, Field(ge=1, le=1024)]
-"""Processes in which a command reads batch by batch."""
+"""The number of processes in which a command reads batch by batch."""
 
 COMMANDS = {
     "new": "training",
@@ -40,16 +40,16 @@ COMMANDS = {
     "protect": "data",
     "report": "release",
 }
-"""Each command, in the order of ``crtlib --help``, and the module that has it."""
+"""The module that has each command, in the order of ``crtlib --help``."""
 
 
 def worker_pool(
     workers: int, executor: str = "processes:"
 ) -> AbstractContextManager[Executor | None]:
-    """So many processes, closed at the end; None where one is enough, which is this one. Or an
-    ``executor`` by its name (:func:`crtlib.executors.executor_of`)."""
+    """A pool of ``workers`` processes, closed at the end, or None for a single one, which is this
+    process; or the ``executor`` of another name (:func:`crtlib.executors.executor_of`)."""
     if executor != "processes:":
         return executor_of(executor, workers)
-    # A fork of a process whose torch has threads waits for ever; a fresh one has one thread.
+    # A fork of a process whose torch has threads hangs; a fresh process has one thread.
     fresh, alone = get_context("spawn"), ("OMP_NUM_THREADS", "1")
     return ProcessPoolExecutor(workers, fresh, os.putenv, alone) if workers > 1 else nullcontext()

@@ -1,5 +1,5 @@
-"""Commands on text: bring it in, make it, have people read it, judge and teach policies, screen it,
-and plan what protects its secrets."""
+"""Commands on text: ingest it, simulate it, have people read it, judge and teach policies, screen
+it, and plan what protects its secrets."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def ingest(
         limit=limit,
         split=split,
         yes=yes,
-        ask=ask if sys.stdin and sys.stdin.isatty() else None,  # a daemon has none
+        ask=ask if sys.stdin and sys.stdin.isatty() else None,  # a daemon has no terminal
         force=force,
         progress=True,
     )
@@ -132,7 +132,7 @@ def simulate(
     )
     write = corpus_folder.make_corpus_writer(out, force=force)
     options: dict[str, Any] = {"dialogues": dialogues, "seed": seed, "variety": variety}
-    # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
+    # Dialogue by dialogue, so that memory does not grow; no bar if nobody watches.
     stream = tqdm(
         customersim.stream_dialogues(dialogues, seed, variety), total=dialogues, disable=None
     )
@@ -254,7 +254,7 @@ def sample(
     except UnicodeDecodeError:
         raise ValueError(f"--rules: {rules} is not UTF-8; {describe_recoding(rules)}") from None
     if seal:
-        policy_by_name(seal)  # refuses what is none
+        policy_by_name(seal)  # refuses an unknown policy
         check_policy_files_known(seal)
 
     flags = policy_by_name(policy) if policy else None
@@ -500,7 +500,7 @@ def screen(
         unit,
         gamma,
         seed,
-        dedup,  # type: ignore[arg-type]  # refused there where it is none of them
+        dedup,  # type: ignore[arg-type]  # refused there if it is none of them
         dedup_by,  # type: ignore[arg-type]
         duplicates,  # type: ignore[arg-type]
         keep_ids,
@@ -578,7 +578,7 @@ def protect(
         out,
         table=secrets,
         policy=from_policy,
-        by=by,  # type: ignore[arg-type]  # refused there where it is neither
+        by=by,  # type: ignore[arg-type]  # refused there if it is neither
         unit=unit,
         prior=prior,
         posterior=posterior,

@@ -1,4 +1,4 @@
-"""Commands on what leaves: what a training may promise, what it has spent, what it shows."""
+"""Commands on releases: what a training may promise, what it has spent, what a model shows."""
 
 from __future__ import annotations
 
@@ -465,7 +465,7 @@ def leaver(
 def _account_with_earlier_runs(
     told: dict, event: SampledGaussian, folder: Path, counts: list[int]
 ) -> dict[str, Any]:
-    """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
+    """What a certificate of this run adds: all that was spent on the text before, for its unit."""
     from confide import odometer_lines, spending, text_registry
     from confide.release import composed_promise, file_sources, rate_bounds, source_fold
 
@@ -498,7 +498,7 @@ def _account_with_earlier_runs(
 
 
 def _account_lines(told: dict) -> list[str]:
-    """The numbers, the guarantee that they make, and what a person can weigh."""
+    """The lines to print: the numbers, the guarantee they give, and what a person can weigh."""
     from confide.reports.model_card import SAME_PEOPLE_PHRASE
     from crtlib.accounting.guarantees import BoundedRate, Guarantee
 
@@ -551,8 +551,9 @@ def _guesses_by_copies(
     gamma: float,
     delta2: float,
 ) -> list[dict[str, float]]:
-    """Right guesses of 100 about a person with so many points, or a value said so often: masked
-    together, several messages may be copies of each other (``Promise.right_guesses``)."""
+    """Right guesses per 100 about a person with this many points, or a value that occurs this
+    often: several messages may become copies of each other once they are masked
+    (``ComposedPromise.right_guesses``)."""
     from crtlib.accounting import guess_bounds
 
     def right(copies: int, **rates: float) -> float:

@@ -1,4 +1,4 @@
-"""Commands of a training, and of a project: the whole path, each step once.
+"""Commands for a training, and for a project, which takes every step of the whole path once.
 
 >>> command_words("screen", {"policy": "cautious", "keep_ids": True, "force": False}, [])
 ['screen', '--policy', 'cautious', '--keep-ids']
@@ -26,19 +26,19 @@ from crtlib.text.encodings import describe_recoding
 from crtlib.text.package_data import read_package_file
 
 OPTION_CHOOSERS = {"train": recipes.choose_recipe}
-"""Commands whose options depend on each other: those of ``train`` are its method's."""
+"""Commands whose options depend on each other: those of ``train`` depend on its method."""
 PROJECT_FILES = ("crtlib.toml", "Makefile", "README.md", "gitignore", "policies/ours.toml")
 PROJECT_STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
 ALWAYS_RUN_STEPS = ("ingest", "tagger", "screen", "certify")
-"""Steps that are run each time: the first three know themselves what is up to date, and what a
-certificate says of a run may change with what follows that run."""
+"""Steps that are always run: the first three detect themselves whether they are up to date, and
+what a certificate says about a run may change with later runs."""
 STEP_PROGRAM = cli.Program("crtlib", "confide.commands", COMMANDS, version="", about="")
 STAMPS_FILE = Path(".crtlib-run.json")
 EARLIER_FOLDER = Path("earlier")
 MADE_OF_A_TEXT = (
     "tagger", "screened", "model", "model.work", "report", "certificate*", "labels-*.json",
 )  # fmt: skip
-"""What the steps of a project make of its text beside its labels, and what people export."""
+"""What the steps of a project make from its text, besides its labels and people's exports."""
 ANEW = (
     "say --new-text, which puts what was made of the earlier one into "
     f"{EARLIER_FOLDER}/N, and begins anew"
@@ -207,7 +207,7 @@ def read_project_settings(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _check_plain_values(step: str, table: Any) -> None:
-    """Refuse what no option is: a step is one table of texts, numbers and lists of these."""
+    """Refuse values that no option can have: a step is one table of texts, numbers and lists."""
     if not isinstance(table, dict):
         raise ValueError(f"crtlib.toml: {step}: must be one table, [{step}]")
     for key, value in table.items():
@@ -253,7 +253,7 @@ def command_words(command: str, settings: dict[str, Any], places: list[str]) -> 
 
 
 def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
-    """The command line of a step: what it reads is what the steps before it wrote."""
+    """The command line of a step, which reads what the steps before it wrote."""
     table = dict(settings[step])
     labels = ["--labels", "labels"] if "label" in settings else []
     text = "screened" if "screen" in settings else "corpus"
@@ -280,9 +280,10 @@ def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _describe_later_months(settings: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """A line where the model that is about to be trained learns something without noise: once it is
-    out, no certificate of a text with further messages can hold
-    (:data:`confide.release.void_reasons.OTHER_TEXT_REASON`), which is too late to learn then."""
+    """Warn in a line if the model that is about to be trained learns something without noise. Once
+    it is out, no certificate of a text with further messages can hold
+    (:data:`confide.release.void_reasons.OTHER_TEXT_REASON`), and then it is too late to learn
+    that."""
     from crtlib.screening import policy_names
 
     step, table = "screen", settings.get("screen")
@@ -305,7 +306,7 @@ def _describe_later_months(settings: dict[str, dict[str, Any]]) -> Iterator[str]
 def _run_step(
     step: str, settings: dict[str, dict[str, Any]], facts: dict[str, Any], new_text: bool = False
 ) -> Generator[str, None, str]:
-    """Run a step; returns what became of it. ``facts`` keep whether its answer is no."""
+    """Run a step and return the outcome; ``facts`` records whether its answer is no."""
     if step not in ("ingest", "label") and "label" not in settings:
         yield from _put_model_aside(new_text)
     line = _step_words(step, settings)
@@ -352,9 +353,9 @@ def _hash_step_inputs(line: list[str]) -> str:
 def _run_label_step(
     line: list[str], *, certifies: bool = False, new_text: bool = False
 ) -> Generator[str, None, str]:
-    """Draw turns unless that was done; bring in what people exported from their page, and not what
-    lies there of another one, as of last month's. Nobody is asked to read for a certificate that
-    would be void whatever they find."""
+    """Draw turns unless that was done; import what people exported from their page, but no exports
+    from another page, such as last month's. Nobody is asked to read for a certificate that would be
+    void whatever they find."""
     from confide import text_registry
     from confide.labels import imports, label_tasks
     from confide.release import void_reasons
@@ -388,9 +389,9 @@ def _run_label_step(
 
 
 def _put_model_aside(new_text: bool) -> Iterator[str]:
-    """In a project without labels the model says which text it is of: one of an earlier text is put
-    aside, with all that was made of that, before anything is made of this one. Without a corpus
-    nothing is."""
+    """In a project without labels, put a model of an earlier text aside, with everything that was
+    made from that text, before anything is made from the new one. The model's record shows which
+    text it is from. Without a corpus nothing is put aside."""
     from confide import text_registry
     from confide.release.evidence import read_json_object
     from confide.training.training_record import SIGNED_RECORD_FILE, work_folder
@@ -406,8 +407,9 @@ def _put_model_aside(new_text: bool) -> Iterator[str]:
 
 
 def _put_aside(last: str) -> Path:
-    """Move all that was made of the earlier text into a folder of its own, which is returned;
-    ``last`` what tells of which text it is, so that who is killed goes on."""
+    """Move everything that was made from the earlier text into a folder of its own, which is
+    returned. ``last``, the file that shows which text that was, is moved last, so that a process
+    that is killed can be repeated."""
     number = 1
     while (EARLIER_FOLDER / str(number) / last).exists():
         number += 1
@@ -421,7 +423,7 @@ def _put_aside(last: str) -> Path:
 
 
 def _run_command(line: list[str]) -> Generator[str, None, bool]:
-    """Run a command; returns whether its answer is not no."""
+    """Run a command; return whether its answer is anything but no."""
     yield "crtlib " + " ".join(line)
     try:
         answer = STEP_PROGRAM.bind_line(line)()

@@ -1,1 +1,1 @@
-"""Labels: drawing turns to be read, what readers marked, settling their differences."""
+"""Labels: draw turns for people to read, import what they marked, settle their differences."""

@@ -1,4 +1,4 @@
-"""Turns that two people read: how far they agree, and who decides where they differ."""
+"""Compare what two people marked in the same turns, and settle where they differ."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from crtlib.screening.rates import RATES_ALPHA, percent_rounded_up
 from crtlib.text.records import Secret
 
 SHOWN_SHARES = (0.2, 0.5, 1.0)
-"""Shares to read again of which the bounds in reach are told before anybody reads."""
+"""Shares to read again for which the attainable bounds are stated before anybody reads."""
 
 
 class LabelRow(BaseModel):
@@ -50,7 +50,7 @@ LABEL_ROWS_ADAPTER = TypeAdapter(list[LabelRow])
 def measure_agreement(
     first: Mapping[str, Sequence[Secret]], second: Mapping[str, Sequence[Secret]]
 ) -> tuple[float, float]:
-    """F1 of spans and Cohen's kappa of turns, over the tasks that both read; nan where none.
+    """F1 of spans and Cohen's kappa of turns, over the tasks that both read; nan if there are none.
 
     >>> a = {"1": (Secret("name", 0, 3),), "2": ()}
     >>> measure_agreement(a, a)
@@ -71,7 +71,8 @@ def measure_agreement(
 
 
 def read_label_rows(folder: Path) -> list[dict[str, Any]]:
-    """What readers marked, a row a mark, as it was brought in; none where nothing was."""
+    """What readers marked, as imported, with a row for each reader and turn; empty if nothing was
+    imported."""
     path = folder / "labels.parquet"
     if not path.is_file():
         return []
@@ -82,8 +83,9 @@ def read_label_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[MarkedSpans]]:
-    """What labels say of themselves, and what was marked: by the first reader and by who read what
-    he left undecided, by the second, and by who decides."""
+    """The facts of the labels, and three sets of marks: those of the first reader together with
+    those of whoever read what the first left undecided; those of the second; and those of whoever
+    decides."""
     about = read_label_facts(folder)
     if "first" not in about:
         raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
@@ -99,7 +101,8 @@ def read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[
 def _merge_marks(
     first: Sequence[Secret], second: Sequence[Secret], undisputed: bool
 ) -> tuple[Secret, ...]:
-    """What one reader at least marked, overlapping marks as one; ``undisputed``: what both marked.
+    """What at least one reader marked, with overlapping marks merged; if ``undisputed``, only what
+    both marked.
 
     >>> _merge_marks([Secret("name", 0, 3), Secret("id", 9, 12)], [Secret("name", 1, 5)], True)
     (Secret(kind='name', start=0, end=5),)
@@ -118,9 +121,11 @@ def _merge_marks(
 def read_labelled_turns(
     folder: str | os.PathLike, *, part: str | None = None, undisputed: bool = False
 ) -> list[tuple[LabelTask, tuple[Secret, ...]]]:
-    """The turns that were read, of one ``part`` or both, and their secrets: what both readers
-    marked, or who decides; where nobody did, what one at least marked, unless only what is
-    ``undisputed`` is asked for; where one read, what the first says."""
+    """The turns that were read, in one ``part`` or both, with their secrets.
+
+    If one reader read a turn, its secrets are that reader's marks. If two did, they are what both
+    marked and what was decided; if nobody decided, what at least one marked, or only what both
+    marked if ``undisputed``."""
     _, (spans, second, decided) = read_marks_by_role(folder)
     for t, marked in second.items():
         both = _merge_marks(spans.get(t, ()), marked, undisputed or t in decided)
@@ -130,8 +135,9 @@ def read_labelled_turns(
 
 
 def list_unread_tasks(folder: str | os.PathLike) -> list[LabelTask]:
-    """The turns to judge that were drawn and that the first reader left unread. Raises
-    ``ValueError`` where a second one read others, or left some: crtlib 0.3 let that pass."""
+    """The turns drawn to judge that the first reader left unread. Raises ``ValueError`` if there
+    are any although a second reader read turns, or if the second reader left some: crtlib 0.3
+    allowed that."""
     about, (first, second, _) = read_marks_by_role(folder)
     unread = [t for t in read_tasks(folder) if t.part == "judge" and t.task not in first]
     if "second" in about and (unread or not set(about["again"]["random"]) <= second.keys()):
@@ -143,7 +149,7 @@ def list_unread_tasks(folder: str | os.PathLike) -> list[LabelTask]:
 
 
 def find_disputed_turns(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
-    """The turns on which two readers differ, decided or not, with what one at least marked."""
+    """The turns on which two readers differ, decided or not, with what at least one marked."""
     _, (first, second, _) = read_marks_by_role(folder)
     pairs = {t: (first.get(t, ()), marked) for t, marked in second.items()}
     return {
@@ -155,7 +161,8 @@ def find_disputed_turns(folder: str | os.PathLike) -> dict[str, tuple[Secret, ..
 
 def compare_second_reader(folder: str | os.PathLike) -> dict[str, str]:
     """What the second reader found in the turns that were drawn at random, by user (or dialogue):
-    "new" where the first had marked nothing, "found" where he marked a secret that stands."""
+    "new" if the first reader had marked nothing, "found" if the second reader marked a secret
+    there that counts."""
     about, (first, second, _) = read_marks_by_role(folder)
     stands = {t.task: (t, spans) for t, spans in read_labelled_turns(folder, undisputed=True)}
     findings: dict[str, str] = {}
@@ -169,8 +176,8 @@ def compare_second_reader(folder: str | os.PathLike) -> dict[str, str]:
 
 
 def count_decided_turns(folder: str | os.PathLike) -> tuple[int, int]:
-    """How many turns somebody decided on which two readers differ, and in how many of these a mark
-    of one of them counts nowhere any more."""
+    """How many turns on which two readers differ were decided by somebody, and in how many of these
+    a mark of one of the two no longer counts anywhere."""
     _, (first, second, decided) = read_marks_by_role(folder)
     dropped = 0
     for t in decided:
@@ -191,14 +198,16 @@ def write_adjudication(
     forms: Sequence[str] = ("page",),
     force: bool = False,
 ) -> dict[str, Any]:
-    """Write to ``out`` what is to be read next of the judging part of the labels ``folder``.
+    """Write to ``out`` what is to be read next in the judging part of the labels ``folder``.
 
-    Where the first reader left turns undecided, or unread: these, for somebody else, and nothing
-    is read again before. After that: each turn with a mark, and a random ``share`` of all turns, in
-    one order, without the marks, for the second; which they are is noted in ``folder``, and of a
-    larger share those of a smaller one are a part, so that nobody can choose. After the second:
-    where they differ, with all marks, for who decides.
-    Raises ``ValueError`` where nothing is left, and where ``out`` may not be written."""
+    If the first reader left turns undecided or unread, these come first, for somebody else; before
+    that nothing is read again. Next, for the second reader, comes every turn with a mark and a
+    random ``share`` of all turns, in one order and without the marks. Which turns these are is
+    noted in ``folder``, and the turns of a smaller share are part of those of a larger one, so that
+    nobody can choose. After the second reader come the turns on which the two differ, with all
+    marks, for whoever decides.
+
+    Raises ``ValueError`` if nothing is left to read, and if ``out`` may not be written."""
     if not 0 < share <= 1:
         raise ValueError(f"--share: {share!r} must be in (0, 1]")
     about = read_label_facts(folder)
@@ -233,8 +242,8 @@ def write_adjudication(
 def _bounds_in_reach(
     marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]], about: dict[str, Any], share: float
 ) -> list[dict[str, Any]]:
-    """For one reader (share None) and each of some shares to read again: the turns and hours that
-    this takes, and the least bound of a rate that it can give, whatever the policy."""
+    """For no second reader (share None) and for each of some shares to read again: the turns and
+    hours that this takes, and the smallest bound on a rate that it can give for any policy."""
     secrets = sum(bool(spans) for _, spans in marked)
     judged = register_judged_pairs(about, about["corpus"]) + 1  # each reading judges anew
     rows = []
@@ -250,8 +259,8 @@ def _bounds_in_reach(
 def _draw_again(
     marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]], about: Mapping[str, Any], share: float
 ) -> set[str]:
-    """The turns that a second reader gets whatever is marked; of a larger share those of a smaller
-    one are a part."""
+    """The turns that a second reader is given regardless of marks; those of a smaller share are
+    part of those of a larger one."""
     order = np.random.default_rng([about["seed"], 2]).permutation(len(marked))
     return {marked[k][0].task for k in order[: math.ceil(share * len(marked))]}
 
@@ -261,7 +270,7 @@ def _marked_tasks(marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]]) -> set
 
 
 def format_adjudication(summary: Mapping[str, Any]) -> str:
-    """What ``crtlib label adjudicate`` prints."""
+    """The text that ``crtlib label adjudicate`` prints."""
     lines = [f"to read   {summary['turns']:,} turns; bring them in with --role {summary['role']}"]
     if summary["reach"]:
         lines.append(

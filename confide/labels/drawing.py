@@ -1,6 +1,7 @@
-"""Turns drawn to be read by people: ``crtlib label sample`` as a function, and the forms in which
-who labels gets them: our page, JSON lines of the same records, Label Studio. Offsets are half-open,
-in Unicode code points, as Python slices.
+"""Draw turns for people to read: ``crtlib label sample`` as a function.
+
+Readers get them as our page, as JSON lines with the same records, or for Label Studio. Offsets are
+half-open and in Unicode code points, like Python slices.
 
 >>> from confide.labels.label_tasks import read_tasks
 >>> import pathlib, tempfile
@@ -50,10 +51,10 @@ from crtlib.text.records import Point
 from crtlib.text.screened_folder import is_screened_folder
 
 TurnPlace = tuple[str, int]
-"""Id of the dialogue, and number of the turn in it."""
+"""The id of a dialogue, and the number of a turn in it."""
 
 MAX_RULES, MAX_RULE_LENGTH = 40, 400
-"""Of rules for readers, which stand beside each turn."""
+"""Limits on the rules for readers, which are shown beside each turn."""
 
 
 def draw_label_tasks(
@@ -77,39 +78,39 @@ def draw_label_tasks(
 ) -> dict[str, Any]:
     """Draw turns of ``corpus`` and write them to ``out`` for people to read.
 
-    To judge: users (or conversations) uniformly without replacement, one turn of each, uniformly;
-    never prefilled. To teach: turns of other users, prefilled by ``policy``. Where the users are
-    too few for both parts, each gets its share of them.
+    The judging part: users (or conversations) are drawn uniformly without replacement, then one
+    turn of each uniformly; none is prefilled. The teaching part: turns of other users, prefilled by
+    ``policy``. If there are too few users for both parts, each part gets its share of them.
 
     Args:
         corpus: A folder or JSONL.
         out: The folder of labels.
-        secrets: Users with a secret that are wanted in the judging part, about.
-        turns: The size of the judging part, instead.
+        secrets: About how many users with a secret are wanted in the judging part.
+        turns: The size of the judging part, in place of ``secrets``.
         rate: The share of turns that have a secret; None: the share that ``policy`` flags, else
             0.25.
-        teach: Turns that teach, half of them where ``doubt`` is largest.
+        teach: The size of the teaching part, half of which is where ``doubt`` is largest.
         by: What is drawn: "user" or "dialogue".
-        policy: What prefills.
+        policy: The policy that prefills the teaching part.
         sealed: Hashes of policies as they are before anybody reads.
-        doubt: Of each point how unsure the policies are.
-        kinds: Of secrets, one to nine names.
-        context: Turns that are shown before and after the one that is read.
-        forms: Of the page and of tools, of ``LABEL_FORMS``.
-        rules: What the page tells readers that a secret is, a rule a line; empty: ours.
-        seed: Of the draw; None: from the operating system.
-        force: Replace what stands in ``out``.
+        doubt: Returns for each point how unsure the policies are.
+        kinds: The kinds of secrets, one to nine names.
+        context: How many turns are shown before and after the one that is read.
+        forms: The forms to write, from ``LABEL_FORMS``.
+        rules: What the page tells readers about what a secret is, one rule per line; empty: ours.
+        seed: The seed of the draw; None: from the operating system.
+        force: Replace the contents of ``out``.
 
     Returns:
         What was drawn: the facts of the labels.
 
     Raises:
-        ValueError: For an option outside its range, a screened folder, where ``out`` may not be
-            written, and for a seal of a text whose drawn turns were forgotten.
+        ValueError: For an option outside its range, for a screened folder, if ``out`` may not be
+            written, and for a seal on a text whose drawn turns were forgotten.
 
     Guarantee:
-        The set counts as judging from when its page is written, whether or not its labels are ever
-        brought in. Test: ``tests/release/test_drawn_turns.py::
+        The set counts as judging from the moment its page is written, whether or not its labels are
+        ever imported. Test: ``tests/release/test_drawn_turns.py::
         test_each_set_counts_from_when_its_page_is_written``.
     """
     for name, value, allowed, rule in (
@@ -148,7 +149,7 @@ def draw_label_tasks(
     wanted = turns or math.ceil(secrets / rate)
     wanted = min(wanted, math.ceil(len(whose) * wanted / (wanted + teach)))
     judge = _tasks_at_places(corpus, whose[:wanted], context)
-    # To teach: half uniform, half where the policies disagree, of people who judge nothing.
+    # To teach: half drawn uniformly, half where the policies disagree, from people not judging.
     uniform = (teach + 1) // 2 if doubt else teach
     choice = max(20 * teach, uniform) if doubt else teach
     pool = _tasks_at_places(corpus, whose[wanted:][:choice], context)
@@ -178,7 +179,7 @@ def draw_label_tasks(
     options = {"sealed": list(sealed), **how}
     about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": hash_tasks(tasks), **options}
     drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
-    # The others are neither read nor chosen from.
+    # The "others" are neither read nor chosen from.
     about |= drawn | {"others": len(whose) - len(judge) - len(pool)}
     about |= {"rules": told} if told else {}
     options |= {"context": context, "teach": teach}
@@ -199,7 +200,8 @@ def draw_label_tasks(
 def policy_disagreement(
     first: SpanFlagger, second: SpanFlagger
 ) -> Callable[[Sequence[Point]], Sequence[float]]:
-    """Doubt of two policies: 1 for a point of which they flag different characters, else 0."""
+    """A measure of doubt from two policies: 1 for a point in which they flag different characters,
+    else 0."""
 
     def doubt(points: Sequence[Point]) -> Sequence[float]:
         covered = (
@@ -214,19 +216,19 @@ def policy_disagreement(
 def _draw_turn_per_user(
     corpus: str | os.PathLike, by: str, rng: np.random.Generator
 ) -> tuple[list, str]:
-    """One turn of each user (or dialogue; one of nobody is a user), uniform among his, in one pass;
-    and the corpus hash."""
+    """Draw one turn of each user (or dialogue), uniformly among theirs, in one pass; also return
+    the corpus hash. A dialogue without a user counts as a user of its own."""
     chosen: dict[str, TurnPlace] = {}
     seen: dict[str, int] = {}
     digest = hashlib.sha256()
     for d in corpora.read_dialogues(corpus):
         digest.update(canonical_line(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
-        who = (by == "user" and d.user) or d.id  # all whom nobody named are not one person
+        who = (by == "user" and d.user) or d.id  # dialogues without a user are not one person
         turns = [i for i, turn in enumerate(d.turns) if turn.text.strip()]
         if not turns:
             continue
         seen[who] = seen.get(who, 0) + len(turns)
-        if rng.random() * seen[who] < len(turns):  # this dialogue's share of his turns so far
+        if rng.random() * seen[who] < len(turns):  # its share of the user's turns so far
             chosen[who] = (d.id, turns[int(rng.random() * len(turns))])
     if not chosen:
         raise ValueError(f"{corpus}: holds no turn with text")
@@ -246,6 +248,6 @@ def _tasks_at_places(
             lines = [f"{t.speaker}: {t.text}" if t.speaker else t.text for t in d.turns]
             before = "\n".join(lines[max(0, turn - context) : turn])
             after = "\n".join(lines[turn + 1 : turn + 1 + context])
-            text = d.turns[turn].text.replace("\r", " ")  # which tools drop, or count as they like
+            text = d.turns[turn].text.replace("\r", " ")  # tools drop it, or not
             found[d.id, turn] = LabelTask("", d.id, d.user, turn, "", text, before, after)
     return [found[place] for place in places]

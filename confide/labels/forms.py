@@ -1,4 +1,4 @@
-"""Drawn turns as forms in which people mark secrets: JSON lines, Label Studio, one page."""
+"""Write drawn turns as forms in which people mark secrets: one page, JSON lines, Label Studio."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from crtlib.text.package_data import fill_page, read_package_file
 
 # --------------------------------------------------------------------------- the forms
 def check_label_forms(forms: Sequence[str]) -> None:
-    """Refuse a form that is none of ``LABEL_FORMS``."""
+    """Refuse a form that is not one of ``LABEL_FORMS``."""
     for form in forms or [""]:
         if form not in LABEL_FORMS:
             raise ValueError(f"--for: {form!r} must be one of {', '.join(LABEL_FORMS)}")
@@ -32,7 +32,7 @@ def write_forms(
     flags: PrefilledSpans,
     about: Mapping,
 ) -> list[str]:
-    """Write the tasks in some of the ``LABEL_FORMS`` into ``folder``; the names of the files."""
+    """Write the tasks into ``folder`` in some of the ``LABEL_FORMS``; return the file names."""
     texts: dict[str, str] = {}
     check_label_forms(forms)
     for form in forms:
@@ -40,7 +40,7 @@ def write_forms(
             texts["page.html"] = render_labelling_page(tasks, flags, about)
         elif form == "jsonl":
             lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in json_records(tasks, flags)]
-            text = "".join(lines)  # some tools end lines at these two as well
+            text = "".join(lines)  # some tools end lines at these too
             text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
             texts["tasks.jsonl"] = text
         else:
@@ -53,7 +53,7 @@ def write_forms(
 
 
 def labelstudio_tasks(tasks: Sequence[LabelTask], flags: PrefilledSpans) -> list[dict[str, Any]]:
-    """Label Studio's tasks, with predictions where there are flags."""
+    """The tasks for Label Studio, with predictions if there are flags."""
     made = []
     place = {"from_name": "label", "to_name": "text", "type": "labels"}
     for t in tasks:
@@ -77,8 +77,8 @@ def labelstudio_config(kinds: Sequence[str]) -> str:
 
 
 def json_records(tasks: Sequence[LabelTask], flags: PrefilledSpans) -> list[dict[str, Any]]:
-    """The tasks as our page holds them, a line each in JSONL. Who has read one marks its secrets
-    and says ``"done": true``."""
+    """The tasks as our page holds them, one line each in JSONL. A reader marks the secrets of a
+    task and sets ``"done": true``."""
     return [
         {
             **{name: getattr(t, name) for name in ("task", "part", "text", "before", "after")},
@@ -91,7 +91,7 @@ def json_records(tasks: Sequence[LabelTask], flags: PrefilledSpans) -> list[dict
 def render_labelling_page(
     tasks: Sequence[LabelTask], flags: PrefilledSpans, about: Mapping[str, Any]
 ) -> str:
-    """The labelling page: one self-contained file, without network."""
+    """The labelling page: one self-contained file that needs no network."""
     script, style = (read_package_file(name, LABEL_TEMPLATES) for name in ("label.js", "label.css"))
     return fill_page(
         "label.html",

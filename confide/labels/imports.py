@@ -1,4 +1,4 @@
-"""Labels that people made, checked against the text they were made for, and kept.
+"""Import labels that people made, after checking them against the text they were made for.
 
 >>> text = "Jos\u00e9 \U0001f600 is Ann"
 >>> locate_secret(text, ExportedSpan(kind="name", start=11, end=14, value="Ann"), "UTF-16")
@@ -58,11 +58,11 @@ LABEL_SCHEMA = pa.schema(
 )
 
 OFFSET_CODECS = {"code points": "utf-32-le", "UTF-16": "utf-16-le"}
-"""How tools count offsets: in what this codec makes of a character."""
+"""Ways in which tools count offsets: in units of these codecs."""
 
 
 class ExportedSpan(BaseModel):
-    """What is said to be secret: offsets as the tool counts, and the value if it gives one."""
+    """A span marked as secret: offsets as the tool counts them, and the value if it gives one."""
 
     kind: str
     start: StrictInt
@@ -71,8 +71,8 @@ class ExportedSpan(BaseModel):
 
 
 class ExportedTask(BaseModel):
-    """A task as it came back; ``text`` where the tool gives it, ``done`` if somebody read it,
-    ``undecided`` if somebody read it and could not say."""
+    """A task as it was exported: with ``text`` if the tool gives it, ``done`` if somebody read it,
+    ``undecided`` if that reader could not decide."""
 
     task: str
     done: bool
@@ -92,36 +92,37 @@ def import_labels(
 ) -> dict[str, Any]:
     """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``.
 
-    Who comes later is forgotten: a new first reading is read again anew. Tasks are numbered in
-    every set of labels, so a file must be of the page of these, or give the text of each turn.
+    An import discards the imports of later readers: after a new first reading, others must read
+    again. Every set of labels numbers its tasks, so a file must come from the page of this set, or
+    give the text of each turn.
 
     Args:
         corpus: The text.
-        file: An export of the page or of a tool.
+        file: An export from the page or from a tool.
         folder: The labels, as :func:`confide.labels.drawing.draw_label_tasks` wrote them.
         annotator: A short name of the reader; None: "a", "b" or "c".
         role: One of ``READER_ROLES``. The first reader reads all that was drawn; the others read
             what :func:`confide.labels.adjudication.write_adjudication` gives them.
-        partial: Accept turns that are left unread in the judging part: they were drawn, so each, as
-            one that nobody could decide, counts as a secret on which a policy fails
-            (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and while there is one nobody
-            reads a second time.
+        partial: Accept unread turns in the judging part. Since they were drawn, each counts as a
+            secret on which a policy fails, like one that nobody could decide
+            (:meth:`crtlib.screening.rates.RateCounter.add_unread`). While there are any, no second
+            reader can read.
 
     Returns:
-        What was ``read`` of its ``tasks``, in all and in the judging part, secrets by kind, what
-        was mended, and of two readers the agreement on turns drawn at random (F1 of spans, Cohen's
-        kappa of turns).
+        How many of the ``tasks`` were ``read``, in all and in the judging part; secrets by kind;
+        what was mended; and for a second reader the agreement on turns drawn at random (F1 of
+        spans, Cohen's kappa of turns).
 
     Raises:
-        ValueError: In a line that names file and task and quotes no text: a page of other labels, a
-            changed text, a span outside it or with another value, overlapping spans of two kinds,
-            an unknown kind or task, unread turns.
+        ValueError: In one line that names the file and the task and quotes no text, for a page of
+            other labels, a changed text, a span outside it or with another value, overlapping spans
+            of two kinds, an unknown kind or task, and unread turns.
 
     Guarantee:
-        What somebody marked in the turns of one set is not taken for marks in those of another.
-        The registry knows a reading before the folder holds it, so nobody certifies by the one
-        before, whenever this is killed; the same import, run again, mends it. A turn that was left
-        unread counts as a failure until somebody has read it. Tests:
+        Marks on the turns of one set are never taken for marks on those of another. The registry
+        has a reading before the folder does, so even if this is killed nobody can certify by the
+        reading before it; the same import, run again, repairs it. A turn that was left unread
+        counts as a failure until somebody has read it. Tests:
         ``tests/release/test_drawn_turns.py::test_an_export_of_other_labels_is_refused``,
         ``tests/release/test_drawn_turns.py::test_a_reading_is_known_before_its_folder_holds_it``,
         ``tests/release/test_unread_turns.py::
@@ -211,8 +212,9 @@ def import_labels(
         table = pa.Table.from_pylist(rows, LABEL_SCHEMA)
         pq.write_table(table, part / "labels.parquet")
         write_label_facts(part, about)
-        # Before it takes its place: who is killed between both knows more readings than there are.
-        for some in (earlier, now):  # what an older crtlib brought in is not known yet
+        # Before the folder takes its place: a kill in between leaves a reading too many, not too
+        # few.
+        for some in (earlier, now):  # the registry may lack what an older crtlib imported
             places = {
                 row["task"]: sorted((s["start"], s["end"]) for s in row["secrets"]) for row in some
             }
@@ -233,8 +235,8 @@ def import_labels(
 
 
 def _parse_records(text: str) -> tuple[list[Any], Any]:
-    """The records of a JSON list, of our page's export, or of JSON lines; and of which page they
-    say that they are, if any."""
+    """The records of a JSON list, of our page's export, or of JSON lines, and the page that they
+    name, if any."""
     try:
         whole = load_strict_json(text)
     except json.JSONDecodeError:
@@ -246,7 +248,7 @@ def _parse_records(text: str) -> tuple[list[Any], Any]:
 
 
 def exported_page(path: Path) -> str | None:
-    """The page that an exported file names; None where it names none, or is no JSON."""
+    """The page that an exported file names; None if it names none or is not JSON."""
     try:
         page = json.loads(files.read_text(path, "utf-8-sig"))["labels"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -256,7 +258,8 @@ def exported_page(path: Path) -> str | None:
 
 
 def _normalised_record(r: dict[str, Any]) -> dict[str, Any]:
-    """A record in our form; of Label Studio: the last annotation that was not cancelled."""
+    """A record in our format; from Label Studio, the last annotation that was not cancelled
+    counts."""
     if "data" not in r:
         return r
     given = [a["result"] for a in r.get("annotations", []) if not a.get("was_cancelled")]
@@ -266,15 +269,15 @@ def _normalised_record(r: dict[str, Any]) -> dict[str, Any]:
 
 
 def _readers_of(record: Mapping[str, Any]) -> set[str]:
-    """Who annotated a record of Label Studio, as it names them: of one person the last annotation
-    counts, of several people none is the reading of all."""
+    """Who annotated a Label Studio record, as it names them. If one person did, the last annotation
+    counts; if several did, no annotation is the reading of all."""
     given = (a for a in record.get("annotations", []) if not a.get("was_cancelled"))
     return {json.dumps(a.get("completed_by"), sort_keys=True) for a in given}
 
 
 def locate_secret(text: str, s: ExportedSpan, way: str) -> Secret | None:
-    """A span as it stands in ``text``, without white space at its ends; None where it is empty,
-    outside the text, or has another value."""
+    """A span at its place in ``text``, without white space at its ends; None if it is empty,
+    outside the text, or has another value there."""
     codec = OFFSET_CODECS[way]
     width, coded = (4, 2)[way == "UTF-16"], text.encode(codec)
     if not 0 <= s.start < s.end <= len(coded) // width:
@@ -292,9 +295,9 @@ def locate_secret(text: str, s: ExportedSpan, way: str) -> Secret | None:
 def _read_export(
     path: Path, tasks: Mapping[str, LabelTask], kinds: Sequence[str], page: str
 ) -> tuple[MarkedSpans, Any]:
-    """One reader's work on a ``page``, as a tool exported it; and how it counts offsets, how many
-    overlaps were merged, how many ends of spans are inside a word, and which tasks stayed
-    undecided."""
+    """One reader's marks on a ``page``, as a tool exported them, with notes: how it counts offsets,
+    how many overlaps were merged, how many ends of spans are inside a word, and which tasks
+    remained undecided."""
     try:
         with files.open_plain_or_gzip(path) as file:
             records, told = _parse_records(file.read().decode("utf-8-sig"))
@@ -324,7 +327,7 @@ def _read_export(
                 f"{where}: was read by {len(readers)} people, of whom one would count; export each "
                 "one's annotations alone, and bring the other's in with --role second"
             )
-        if a.undecided or not a.done:  # who says both could not say
+        if a.undecided or not a.done:  # a task with both is undecided
             doubted |= {a.task} if a.undecided else set()
             continue
         if a.task not in tasks:
@@ -351,7 +354,7 @@ def _read_export(
             if (one := locate_secret(text, s, way)) is None:
                 raise ValueError(f"{where}: a span is empty, outside its text or of another value")
             found.append(one)
-        apart: list[Secret] = []  # overlaps of one kind merged and counted, of two refused
+        apart: list[Secret] = []  # overlaps of one kind are merged and counted, of two refused
         for one in sorted(found, key=lambda s: (s.start, s.end)):
             if apart and one.start < apart[-1].end:
                 if one.kind != apart[-1].kind:

@@ -1,4 +1,4 @@
-"""Labelled turns as data points, for rates."""
+"""Read labelled turns as data points, from which rates are counted."""
 
 from __future__ import annotations
 
@@ -43,12 +43,14 @@ def read_labelled_points(
     undisputed: bool = False,
     write: Callable[[Dialogue, Sequence[Turn], str], Point] = data_points.join_with_speakers,
 ) -> tuple[Point, ...]:
-    """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with what
-    readers marked there (:func:`read_labelled_turns`), ``without`` some tasks; labels that the
-    corpus came with are passed over. ``write`` makes a text of turns, as in
-    :func:`crtlib.text.data_points.make_points`. Labels of an earlier export of a conversation teach
-    what stands in this one in the same words, which may be nothing. Raises ``ValueError`` where
-    those that judge are of another corpus, or nobody has read that part."""
+    """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with the
+    readers' marks (:func:`read_labelled_turns`).
+
+    Tasks in ``without`` are left out, and labels that the corpus came with are ignored. ``write``
+    makes a text from turns, as in :func:`crtlib.text.data_points.make_points`. Labels from an
+    earlier export of a conversation are used for turns that have the same words here, of which
+    there may be none. Raises ``ValueError`` if labels that judge are from another corpus, or nobody
+    has read that part."""
     facts = read_label_facts(folder)
     if part == "judge":
         check_label_corpus(corpus, facts)
@@ -86,7 +88,8 @@ def read_labelled_points(
 
 
 def hash_reading(folder: str | os.PathLike) -> str:
-    """Of what all readers of a folder said of the turns that judge, and which were read again."""
+    """Hash what all readers of a folder marked in the turns that judge, and which of these were
+    read again."""
     rows = read_label_rows(Path(folder))
     return hash_rows_of_readers(read_label_facts(folder), read_tasks(folder), rows)
 
@@ -94,7 +97,7 @@ def hash_reading(folder: str | os.PathLike) -> str:
 def hash_rows_of_readers(
     facts: Mapping[str, Any], tasks: Iterable[LabelTask], rows: Iterable[Mapping[str, Any]]
 ) -> str:
-    """:func:`hash_reading` of a folder with these facts, tasks and rows of labels."""
+    """:func:`hash_reading` for a folder with these facts, tasks and rows of labels."""
     judge = {t.task for t in tasks if t.part == "judge"}
     rows = [row for row in rows if row["task"] in judge]
     reading = [row for role in READER_ROLES for row in rows if row["annotator"] == facts.get(role)]
@@ -104,11 +107,12 @@ def hash_rows_of_readers(
 
 def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
-    corpus; how many pairs so far (:func:`confide.labels.registry.register_judged_pairs`), this one
-    included. Raises ``ValueError`` where another reading of them came after this one."""
+    corpus. Returns how many pairs were judged so far, including this one
+    (:func:`confide.labels.registry.register_judged_pairs`). Raises ``ValueError`` if another
+    reading of the labels came after this one."""
     facts = read_label_facts(folder)
     reading = hash_reading(folder)
-    register_reading(facts["labels"], reading, is_last=False)  # an older crtlib's is not known yet
+    register_reading(facts["labels"], reading, is_last=False)  # unknown if an older crtlib read it
     refuse_earlier_reading(facts["labels"], reading)
     pi += f" by {reading}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
@@ -124,5 +128,5 @@ def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus:
 
 
 def format_import_summary(summary: Mapping[str, Any]) -> str:
-    """What ``crtlib label import`` prints."""
+    """The text that ``crtlib label import`` prints."""
     return fill_page("imported.txt", LABEL_TEMPLATES, **summary)

@@ -1,5 +1,4 @@
-"""Turns that were drawn to be read, as files: tasks, who reads them, and of which corpus they
-are."""
+"""Turns drawn for reading, as files: the tasks, their readers, and the corpus they are from."""
 
 from __future__ import annotations
 
@@ -24,28 +23,30 @@ LABEL_TEMPLATES = resources.files("confide.text") / "templates"
 
 DEFAULT_LABEL_KINDS = records.LABEL_KINDS
 ASSUMED_SECRET_SHARE = 0.25
-"""Share of turns with a secret that is assumed where nothing is known."""
+"""The share of turns with a secret that is assumed if nothing is known."""
 SECONDS_PER_TURN = 9.5
-"""What a person takes to read one turn: the sum that is printed is for planning only."""
+"""The time a person takes to read one turn; the printed total is for planning only."""
 LABEL_FORMS = ("page", "jsonl", "labelstudio")
 SpanFlagger = Callable[[Sequence[Point]], Sequence[Sequence[Secret]]]
-"""A policy: points, here a turn's own text without its speaker, to spans."""
+"""A policy that maps points, here a turn's text without its speaker, to spans."""
 
 
 PrefilledSpans = Mapping[str, Sequence[Secret]]
-"""Spans to begin with, by task."""
+"""The spans that are already marked when reading begins, by task."""
 
 MarkedSpans = dict[str, tuple[Secret, ...]]
 """The secrets of each task that was read."""
 READER_ROLES = ("first", "undecided", "second", "decides")
-"""In which order turns are read: all of them; by somebody else what the first left undecided, or
-unread; again, blind; where the first two differ."""
+"""The roles of readers, in the order in which they read: the first reads all turns; somebody else
+reads those that the first left undecided or unread; the second reads turns again, blind; the last
+decides where the first two differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelTask:
-    """One turn to be read: its name, dialogue, user and number there, ``part`` ("judge" or
-    "teach"), its text and what was said ``before`` and ``after``, a line a turn."""
+    """One turn to be read: its task name, its dialogue's ``id``, its user and its number there, its
+    ``part`` ("judge" or "teach"), its text, and what was written ``before`` and ``after`` it, one
+    line per turn."""
 
     task: str
     id: str
@@ -58,14 +59,14 @@ class LabelTask:
 
 
 class RereadTurns(BaseModel, strict=True):
-    """Of the turns that were read, which a second reader gets, and which of these at random."""
+    """The turns that a second reader is given, and which of them were drawn at random."""
 
     read: list[str]
     random: list[str]
 
 
 class LabelFacts(BaseModel, strict=True):
-    """What ``labels.json`` holds, as far as it is read without asking: of what turns were drawn
+    """What ``labels.json`` holds, as far as its types are relied on: from what turns were drawn
     and, after an import, who read them."""
 
     corpus: str
@@ -90,23 +91,23 @@ TASKS_ADAPTER = TypeAdapter(list[LabelTask])
 
 
 def points_of_tasks(tasks: Sequence[LabelTask]) -> list[Point]:
-    """Turns that were drawn, each as a point of its own words, without what is marked there."""
+    """Drawn turns, each as a point that has only its own words and no marks."""
     return [Point(f"{t.id}/{t.turn}", t.user, t.text, dialogue_id=t.id) for t in tasks]
 
 
 def flag_tasks(policy: SpanFlagger, tasks: Sequence[LabelTask]) -> list[tuple[Secret, ...]]:
-    """What a policy flags in each task, as it reads its turn."""
+    """What a policy flags in each task when it reads that turn alone."""
     return [tuple(spans) for spans in policy(points_of_tasks(tasks))]
 
 
 def hash_tasks(tasks: Sequence[LabelTask]) -> str:
-    """The hash of all fields of all tasks, in their order."""
+    """Hash all fields of all tasks, in order."""
     text = json.dumps([asdict(t) for t in tasks], sort_keys=True, ensure_ascii=False)
     return hash_text(text)
 
 
 def read_tasks(labels: str | os.PathLike) -> list[LabelTask]:
-    """The turns that were drawn into a folder, in order."""
+    """Read the turns that were drawn into a folder, in order."""
     outputs.require_marker(labels, names=["tasks.parquet", "labels.json"])
     path = Path(labels) / "tasks.parquet"
     with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
@@ -116,9 +117,9 @@ def read_tasks(labels: str | os.PathLike) -> list[LabelTask]:
 
 
 def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
-    """What ``labels.json`` says: corpus hash, seed, kinds, counts, and after an import who read
-    what, and that the labels were ``drawn`` "at_random"; of some that were not read whole crtlib
-    0.3 said "given". Raises ``ValueError`` for what is no folder of labels."""
+    """Read ``labels.json``: the corpus hash, the seed, the kinds, counts, and after an import who
+    read what, and that the labels were ``drawn`` "at_random" (crtlib 0.3 wrote "given" for some
+    that were not completely read). Raises ``ValueError`` for anything but a folder of labels."""
     path, marker, what = Path(labels), outputs.find_marker(labels), ""
     if not path.is_dir():
         what = "is no folder" if path.exists() else "is not there"
@@ -142,14 +143,14 @@ def write_label_facts(folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def name_label_page(about: Mapping[str, Any], role: str) -> str:
-    """What the page that a reader of this role gets is called, and what he exports from it names:
-    a page, and a browser, know their own answers by it."""
+    """The name of the page for a reader of this role, which exports from the page repeat. By it a
+    page, and the browser, recognize their own answers."""
     return str(about["labels"]) + ("" if role == READER_ROLES[0] else role)
 
 
 def check_label_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
-    """Refuse labels that were drawn from another corpus, or from the text that this one, redacted,
-    was made of."""
+    """Refuse labels that were not drawn from this corpus as it is: those from another corpus, or
+    from the original text if this corpus is redacted."""
     digest = corpora.hash_text_as_read(corpus)
     if digest != about["corpus"]:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Which turns were read for which corpus, in the registry of the person who labels."""
+"""The user's registry of labels: which turns were drawn and read for which corpus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from crtlib import files, intervals
 from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.package_data import fill_page
 
-# What the registry of the user knows of labels: sets of one seed, and copies of folders, are one.
+# The registry's tables about labels. Sets drawn with the same seed, and copies of a folder, are
+# one.
 LABEL_TABLES_SQL = """
 CREATE TABLE IF NOT EXISTS drawn (task TEXT, labels TEXT, n INT, PRIMARY KEY (task, labels));
 CREATE TABLE IF NOT EXISTS asked (person TEXT, labels TEXT, PRIMARY KEY (person, labels));
@@ -80,15 +81,16 @@ SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus IN texts OR labels IN
 def open_label_registry(
     facts: dict[str, Any], drawn: Iterable[str], asked: Iterable[str] = ()
 ) -> Iterator[sqlite3.Connection]:
-    """The registry of labels, in which what was ``drawn`` is entered once: first the policies that
-    the facts of the labels say are sealed, then the turns, by the hash of their text, and whose
-    turns were drawn or chosen from (``asked``, by :func:`hash_asked_people`).
+    """Open the registry of labels, and enter this set if it is new: first the policies that its
+    facts list as sealed, then the turns that were ``drawn``, by the hash of their text, and the
+    people whose turns were drawn or chosen from (``asked``, by :func:`hash_asked_people`).
 
     Raises:
-        DamagedError: There was one, and it is lost: what was drawn and judged is not known.
+        DamagedError: If there was a registry and it is lost, so what was drawn and judged is
+            unknown.
 
     Guarantee:
-        A lost registry of labels is no new one. Test:
+        A lost registry of labels is never taken for a new one. Test:
         ``tests/release/test_text_registry.py::test_a_lost_part_of_the_registry_is_no_new_one``.
     """
     path = files.registry_folder() / "labels.sqlite"
@@ -96,7 +98,7 @@ def open_label_registry(
     made = registry.has_made(path.name)  # first: another process may be making it
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.check_owned(path.parent)
-    if not path.exists() and made:  # nor is anything made through a link to nothing
+    if not path.exists() and made:  # and nothing is created through a dangling link
         raise registry.lost(path.name)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with open_connection(path) as base:
@@ -128,22 +130,23 @@ def register_judged_pairs(
 
     Args:
         facts: The facts of the labels.
-        corpus: The hash of the text that they judge the pairs on.
+        corpus: The hash of the text on which they judge the pairs.
         rows: The pairs, each policy by its hash.
         drawn: The hashes of the turns of these labels.
 
     Returns:
         How many pairs have been judged so far: by these labels, by others that share a turn with
-        them, and by all sets of this corpus, or of one with the same conversations, people or
-        messages (:meth:`confide.text_registry.Registry.find_related_texts`). Who draws many may
-        choose, so a set that was drawn (:func:`register_draw`) and judges nothing counts as one,
-        and so does a reading that was brought in and replaced (:func:`register_marks`).
+        them, and by all sets for this corpus or for one with the same conversations, people or
+        messages (:meth:`confide.text_registry.Registry.find_related_texts`). Whoever draws many
+        sets could choose among them, so a set that was drawn (:func:`register_draw`) and judges
+        nothing counts as one pair. So does a reading that was imported and replaced
+        (:func:`register_marks`).
 
     Raises:
-        DamagedError: As :func:`open_label_registry`.
+        DamagedError: As for :func:`open_label_registry`.
 
     Guarantee:
-        A text with other ids and other names of people is the same text. Test:
+        A text is the same if only its ids and the names of its people differ. Test:
         ``tests/release/test_text_registry.py::test_draws_from_one_text_under_other_names_count``.
     """
     texts = text_registry.Registry(text_registry.registry_home()).find_related_texts(corpus)
@@ -158,8 +161,8 @@ def register_judged_pairs(
 
 
 def hash_asked_people(corpus: str, user: str, dialogue_id: str) -> list[str]:
-    """What is kept of whose turn was drawn: of the person, where one is named, and of the
-    conversation, in the text with the hash ``corpus`` and in no other."""
+    """The hashes that are kept of whose turn was drawn: that of the person, if one is named, and
+    that of the conversation. They match only within the text whose hash is ``corpus``."""
     names = [f"{corpus}\x1fuser\x1f{user}"] * bool(user) + [f"{corpus}\x1fthread\x1f{dialogue_id}"]
     return list(map(hash_text, names))
 
@@ -167,13 +170,13 @@ def hash_asked_people(corpus: str, user: str, dialogue_id: str) -> list[str]:
 def register_draw(
     facts: dict[str, Any], corpus: str, drawn: Iterable[str], asked: Iterable[str] = ()
 ) -> None:
-    """Note in the registry that the turns ``drawn`` of a corpus can be read from now on, and whose
-    they are, ``asked``. The set counts as one judgement, though nobody brings its labels in: who
-    has seen several pages may bring in the kindest.
+    """Note in the registry that the turns ``drawn`` from a corpus can be read from now on, and
+    whose they are (``asked``). The set counts as one judgement even if its labels are never
+    imported: whoever has seen several pages could import the kindest.
 
     Guarantee:
-        Of sets of a text each counts from when its page is written; a set that is drawn again with
-        its seed and its options is the same one. Test:
+        Every set for a text counts from the moment its page is written; a set that is drawn again
+        with the same seed and options is the same one. Test:
         ``tests/release/test_drawn_turns.py::test_each_set_counts_from_when_its_page_is_written``.
     """
     with open_label_registry(facts, drawn, asked) as base:
@@ -182,18 +185,18 @@ def register_draw(
 
 
 def forget_draws(corpus: str) -> None:
-    """Know no more which turns of a corpus were drawn, and whose. That sets were, when, and what
-    they judged stays: they count as before, and as read before any seal.
+    """Forget which turns of a corpus were drawn and whose they are. It stays known that sets were
+    drawn, when, and what they judged: they count as before, and as read before any seal.
 
     Guarantee:
-        No hash of a message, or of a person's name, stays of a text that is forgotten. Test:
+        No hash of a message or of a person's name remains for a text that is forgotten. Test:
         ``tests/release/test_withdrawn_runs.py::test_who_forgets_a_text_forgets_its_drawn_turns``.
     """
     path = files.registry_folder() / "labels.sqlite"
     if not path.is_file():
         return
     with open_connection(path) as base:
-        if not base.execute(HAS_DRAWN_SQL).fetchone():  # it is lost, as who draws will be told
+        if not base.execute(HAS_DRAWN_SQL).fetchone():  # it is lost, as the next draw will report
             return
         base.executescript(f"PRAGMA secure_delete = ON; BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
         for column, table in (
@@ -204,7 +207,7 @@ def forget_draws(corpus: str) -> None:
 
 
 def has_forgotten_draws(corpus: str) -> bool:
-    """Whether turns of a corpus were drawn of which nobody knows any more which they were."""
+    """Whether turns of a corpus were drawn and it was forgotten which they were."""
     path = files.registry_folder() / "labels.sqlite"
     if not path.is_file():
         return False
@@ -214,8 +217,8 @@ def has_forgotten_draws(corpus: str) -> bool:
 
 
 def count_other_sets(labels: str, corpus: str) -> int:
-    """How many other sets of labels of this corpus, or of one related to it, the registry knows:
-    who was left out of one may have been read for another."""
+    """How many other sets of labels the registry has for this corpus or a related one; somebody who
+    was left out of one set may have been read for another."""
     texts = text_registry.Registry(text_registry.registry_home()).find_related_texts(corpus)
     with open_label_registry({"labels": labels}, ()) as base:
         (found,) = base.execute(OTHER_SETS_SQL, (json.dumps([*texts]), labels)).fetchone()
@@ -223,13 +226,14 @@ def count_other_sets(labels: str, corpus: str) -> int:
 
 
 def register_reading(labels: str, reading: str, *, is_last: bool = True) -> None:
-    """Note in the registry what readers said of a set of labels, by its hash.
+    """Note in the registry what readers marked in a set of labels, by its hash.
 
     Args:
-        labels: Which set.
-        reading: The hash of what readers say of it.
-        is_last: It was just brought in, so it is the last one, also where it was one before;
-            False: it is noted where it is not known, as one that an older crtlib brought in.
+        labels: The set.
+        reading: The hash of what its readers marked.
+        is_last: True: the reading was just imported, so it is the last one, even if it was an
+            earlier one before. False: note it only if it is unknown, as if an older crtlib imported
+            it.
     """
     conflict = "REPLACE" if is_last else "IGNORE"
     with open_label_registry({"labels": labels}, ()) as base:
@@ -240,19 +244,19 @@ def register_reading(labels: str, reading: str, *, is_last: bool = True) -> None
 def register_marks(
     labels: str, role: str, turns: Mapping[str, str], marked: Mapping[str, str]
 ) -> None:
-    """Note in the registry what was marked in turns of a set of labels, before the reading that it
-    belongs to is noted (:func:`register_reading`): where another mark of one was brought in before,
-    of the same role, the last reading is replaced.
+    """Note in the registry what was marked in turns of a set of labels, before the reading that the
+    marks belong to is noted (:func:`register_reading`). If the same role's marks on one of these
+    turns were imported before and differ, the last reading counts as replaced.
 
     Args:
-        labels: Which set.
-        role: Of who read them; who reads what the first left unread has the first one's.
-        turns: Of each task the hash of its text (:func:`crtlib.text.identity.hash_turn_text`).
-        marked: Of each task that was read the hash of the places that were marked.
+        labels: The set.
+        role: The reader's role; whoever reads what the first left unread has the first one's.
+        turns: For each task, the hash of its text (:func:`crtlib.text.identity.hash_turn_text`).
+        marked: For each task that was read, the hash of the places that were marked.
 
     Guarantee:
-        Who brings in a kinder reading in the place of another is known to have had both, in
-        whatever folder, and of whatever set of labels with the same turns. Test:
+        If a kinder reading is imported in place of another, both are known, whatever the folder,
+        and whichever set of labels with the same turns they were for. Test:
         ``tests/release/test_counted_judgements.py::
         test_a_reading_that_was_replaced_is_said_and_counts``.
     """
@@ -267,21 +271,21 @@ def register_marks(
 
 
 def count_replaced_turns(labels: str) -> int:
-    """Of how many turns of a set of labels another reading of the same role was brought in, with
-    other marks, of this set or of another one with the same words (:func:`register_marks`): it is
-    in no count."""
+    """For how many turns of a set of labels another reading by the same role was imported with
+    other marks, in this set or in another one with the same words (:func:`register_marks`). That
+    reading is in no count."""
     with open_label_registry({"labels": labels}, ()) as base:
         (found,) = base.execute(OTHERWISE_READ_SQL, (labels,)).fetchone()
     return int(found)
 
 
 def were_read_since(labels: str, reading: str | None) -> bool:
-    """Whether labels were read in another way after the ``reading``, a hash, was last brought in: a
-    second reader found more, the first one was corrected, or went back to what had been said. None:
-    no reading that is known here.
+    """Whether another reading of the labels was imported after this ``reading``, a hash, was last
+    imported: a second reader found more, or the first one's marks were corrected or reverted. None
+    stands for a reading that is not known here.
 
     Guarantee:
-        Bounds are of the last reading that was brought in. Tests:
+        Bounds are for the last reading that was imported. Tests:
         ``tests/release/test_drawn_turns.py::test_labels_that_were_read_again_bound_nothing``,
         ``tests/release/test_drawn_turns.py::test_a_reading_that_is_brought_back_is_the_last``.
     """
@@ -291,7 +295,7 @@ def were_read_since(labels: str, reading: str | None) -> bool:
 
 
 def refuse_earlier_reading(labels: str | None, reading: str | None) -> None:
-    """Raise ``ValueError`` where labels were read again after this reading of them."""
+    """Raise ``ValueError`` if labels were read again after this reading of them."""
     if labels is not None and were_read_since(labels, reading):
         raise ValueError(
             "labels: were read again since (crtlib label import); screen anew with their last "
@@ -301,16 +305,17 @@ def refuse_earlier_reading(labels: str | None, reading: str | None) -> None:
 
 @dataclass(frozen=True)
 class ReadBeforeSeal:
-    """What somebody may have read before some policies were sealed, of the ``tasks`` in a folder
-    those with words that were in an earlier set of labels, by whatever seed or in whatever folder,
-    and whose turns were in one of the same text, ``people`` by :func:`hash_asked_people`."""
+    """What somebody may have read before some policies were sealed. ``tasks``: the tasks in a
+    folder whose words were in an earlier set of labels, with any seed and in any folder.
+    ``people``, by :func:`hash_asked_people`: those whose turns were in an earlier set for the same
+    text."""
 
     tasks: frozenset[str]
     people: frozenset[str]
 
 
 def read_before_seal(folder: str | os.PathLike, policies: Sequence[str]) -> ReadBeforeSeal:
-    """What was drawn before all of these ``policies``, each a hash, were sealed."""
+    """What was drawn before all of these ``policies`` (hashes) were sealed."""
     drawn = read_tasks(folder)
     with open_label_registry(
         read_label_facts(folder), [hash_turn_text(t.text) for t in drawn]
@@ -319,14 +324,14 @@ def read_before_seal(folder: str | os.PathLike, policies: Sequence[str]) -> Read
         first = dict(base.execute("SELECT task, min(n) FROM drawn GROUP BY task"))
         people = base.execute(ASKED_PEOPLE_SQL).fetchall()
     last = max((sealed.get(policy, math.inf) for policy in policies), default=-1)
-    return ReadBeforeSeal(  # when a turn was drawn that was forgotten nobody knows
+    return ReadBeforeSeal(  # a forgotten turn may have been drawn at any time
         frozenset(t.task for t in drawn if first.get(hash_turn_text(t.text), 0) <= last),
         frozenset(person for person, n in people if n <= last),
     )
 
 
 def format_drawn_summary(summary: Mapping[str, Any]) -> str:
-    """What ``crtlib label sample`` prints."""
+    """The text that ``crtlib label sample`` prints."""
     total = summary["judge"] + summary["teach"]
     expected = summary["judge"] * summary["rate"]
     n = max(1, min(summary["secrets"], round(expected)))

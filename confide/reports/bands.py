@@ -1,4 +1,4 @@
-"""Counts of private text as a redacted report tells them: in bands, none below five.
+"""Bands in which a redacted report states counts of private text, none of them below five.
 
 >>> count_band(3), count_band(57), count_band(2306)
 ((0, 4), (55, 59), (2300, 2399))
@@ -13,13 +13,13 @@ from __future__ import annotations
 from functools import cache
 
 LEAST_REPORTED_COUNT = 5
-"""Counts below it are not told from none in a redacted report, nor those of fewer users."""
+"""In a redacted report, a smaller count, or one from fewer users, cannot be told from zero."""
 MAX_PASSAGES = 10**12
-"""No text has so many passages."""
+"""More passages than any text has."""
 
 
 def count_band(count: int) -> tuple[int, int]:
-    """The least and the largest count that a redacted report does not tell from this one."""
+    """The smallest and the largest count that share this count's band in a redacted report."""
     if count < LEAST_REPORTED_COUNT:
         return 0, LEAST_REPORTED_COUNT - 1
     width = LEAST_REPORTED_COUNT if count < 100 else 10 ** (len(str(count)) - 2)
@@ -28,7 +28,7 @@ def count_band(count: int) -> tuple[int, int]:
 
 
 def band_in_words(ends: tuple[int, int]) -> str:
-    """A band as people read it, or one number."""
+    """A band in words, or a number if it has only one."""
     low, high = (f"{end:,}" for end in ends)
     return (
         low if low == high else f"fewer than {ends[1] + 1:,}" if low == "0" else f"{low} to {high}"
@@ -36,7 +36,7 @@ def band_in_words(ends: tuple[int, int]) -> str:
 
 
 def least_of(band: str) -> int:
-    """The least count of a band in words.
+    """The smallest count in a band, given in words.
 
     >>> least_of("fewer than 5"), least_of("2,300 to 2,399")
     (0, 2300)
@@ -46,8 +46,7 @@ def least_of(band: str) -> int:
 
 @cache
 def list_band_names() -> tuple[str, ...]:
-    """All bands of counts below :data:`MAX_PASSAGES`, in words: which there are depends on no
-    text."""
+    """All bands of counts below :data:`MAX_PASSAGES`, in words; they do not depend on any text."""
     found, low = list[str](), 0
     while low < MAX_PASSAGES:
         ends = count_band(low)

@@ -31,7 +31,7 @@ from crtlib.text.package_data import read_package_file
 CERTIFICATE_FORMAT = "crtlib/certificate/1"
 UNSEALED_FIELDS = ("id", "issued", "public_key", "signature", "page_sha256")
 PAGE_TITLES = (b"<title>What this model may give away", b"<title>Certificate, every part")
-"""What a page of ours has, and by which half of a certificate is known again."""
+"""Titles by which one of our pages is recognized, even if a certificate is only half written."""
 SENTENCES_BESIDE = {
     "right_guess": (
         "random_secret", "secret_of_unread_people", "missed_secret", "learned_without_noise",
@@ -45,8 +45,8 @@ SENTENCES_BESIDE = {
     ),
     "model": ("base_model",),
 }  # fmt: skip
-"""The officer's sentences that say on what conditions a part's numbers stand: an engineer's page
-that stands alone has them beside the part."""
+"""The officer's sentences that state the conditions of a part's numbers. An engineer's page without
+the officer's shows them beside the part."""
 
 
 # --------------------------------------------------------------------------- the value
@@ -58,13 +58,13 @@ def read_certificate_schema() -> dict[str, Any]:
 
 @cache
 def certificate_validator() -> jsonschema.protocols.Validator:
-    """What checks a certificate against the schema."""
+    """The validator for a certificate's schema."""
     return jsonschema.Draft202012Validator(read_certificate_schema())
 
 
 def hash_certificate(value: Certificate) -> str:
-    """SHA-256 of the canonical JSON without ``id`` and ``issued``: equal runs, equal ids. It
-    detects change; the signature is by whom."""
+    """SHA-256 of the canonical JSON without ``UNSEALED_FIELDS``, so equal runs have equal ids. It
+    detects changes; only the signature shows who issued the certificate."""
     kept = {k: v for k, v in value.items() if k not in UNSEALED_FIELDS}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False,
                       allow_nan=False)  # fmt: skip
@@ -85,7 +85,8 @@ def assemble_certificate(parts: Mapping[str, Any], *, issued: str) -> dict[str, 
 
 # --------------------------------------------------------------------------- the pages
 def hash_page(text: str) -> str:
-    """SHA-256 of a page, which is signed with its certificate: people read it, and not the JSON."""
+    """SHA-256 of a page. It is signed with the certificate, since people read the page and not the
+    JSON."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -98,14 +99,15 @@ def render_certificate_pages(
 ) -> str:
     """One page with the officer's sheet, the engineer's, or both, one after the other.
 
-    The officer's is plain words, one sheet of A4, every number from the JSON. The engineer's has
-    every field in tables, rates by kind, trade-off curves, hashes; where it stands alone, numbers
-    with the sentences that say of whom they are and on what conditions. ``profile`` holds what the
-    ledger says beyond the one delta: ``delta_at`` and ``epsilon_at``, rows of numbers with equal
-    columns (``epsilon`` or ``delta``, and one column a neighbouring relation), and ``curves``, the
-    trade-off curves of ``secret`` and ``missed`` (f-DP; Dong, Roth and Su 2022), from
-    :func:`crtlib.accounting.guess_bounds.tradeoff_curve`. ``command`` is the line that repeats the
-    certificate.
+    The officer's sheet is one sheet of A4 in plain words, with every number from the JSON. The
+    engineer's has every field in tables, rates by kind, trade-off curves and hashes; if it is the
+    only one, its numbers come with the sentences that say whom they are about and under what
+    conditions. ``profile`` holds what the ledger yields beyond the one delta: ``delta_at`` and
+    ``epsilon_at``, rows of numbers with the same columns (``epsilon`` or ``delta``, and one for
+    each neighbouring relation), and ``curves``, the trade-off curves of ``secret`` and ``missed``
+    (f-DP; Dong, Roth and Su 2022), from
+    :func:`crtlib.accounting.guess_bounds.tradeoff_curve`. ``command`` is the command line that
+    repeats the certificate.
     """
     said = select_sentences(value)
     beside = {

@@ -1,5 +1,6 @@
-"""A detector's card: how often it is wrong on labelled text, by what a secret is; a page, a badge
-and JSON, without a word of the text.
+"""Write a detector's card: how often it misses on labelled text, by traits of the secret.
+
+The card is a page, a badge and JSON, without a word of the text.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from crtlib.text import screened_folder
 
 CARD_FILES = ("card.html", "card.json", "badge.svg")
 LEAST_PEOPLE = 5
-"""People with a secret of a group; of fewer nothing is shown."""
+"""The least number of people with a secret in a group for its rates to be shown."""
 LABEL_FACTS = ("unread", "read_twice", "replaced")
-"""What a card says of who read, beside the counts."""
+"""Facts about the readings that a card states beside the counts."""
 
 
 def write_detector_card(
@@ -32,13 +33,13 @@ def write_detector_card(
     labels: StrPath,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Judge a policy as pi and as its own pi_c on the judging part of ``labels``, and write its
-    card into the folder ``out``. Returns what ``card.json`` says. Raises ``ValueError`` where the
+    """Judge a policy, as pi and as its own pi_c, on the judging part of ``labels``, and write its
+    card into the folder ``out``. Returns the content of ``card.json``. Raises ``ValueError`` if the
     labels may not judge the policy.
     """
     told = label_tasks.read_label_facts(labels)
     recipe: dict[str, Any] = {"command": "card", "inputs": {"corpus": corpus, "labels": labels}}
-    recipe["key"] = screened_folder.KEY_FILE  # what is shown holds no hash of a text or a list
+    recipe["key"] = screened_folder.KEY_FILE  # so no plain hash of a text or a list is shown
     recipe["options"] = {"policy": strip_paths(policy), "sha256": policy_digest(policy)}
     with outputs.staged_folder(out, **recipe, public=CARD_FILES, force=force) as part:
         pi = policy_by_name(policy)
@@ -85,7 +86,7 @@ def write_detector_card(
 
 
 def describe_readers(labels: Mapping[str, Any]) -> str:
-    """How many people read the turns of a card, and what their slips do to its rates.
+    """How many people read the turns of a card, and how their mistakes affect its rates.
 
     >>> describe_readers({"readers": 1})
     'One person read them; what that reader overlooked, or marked by mistake, is not allowed for.'
@@ -117,7 +118,7 @@ def describe_readers(labels: Mapping[str, Any]) -> str:
 
 
 def format_card(facts: dict[str, Any]) -> str:
-    """What ``crtlib card`` prints."""
+    """The text that ``crtlib card`` prints."""
     found = rates.rates_from_json(facts["rates"], policy_pairs=facts["labels"]["judged"])
     notes = screening.describe_all_secrets(found)
     notes = [describe_readers(facts["labels"]), *notes]

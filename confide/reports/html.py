@@ -1,4 +1,4 @@
-"""Pages from templates: every value is escaped, style and script are inside, no network is asked.
+"""Pages from templates: values are escaped, style and script are inline, no network is needed.
 
 >>> render_template("base.html.j2").count("<style>")
 1
@@ -29,7 +29,7 @@ _PAGE_TEMPLATES = jinja2.Environment(
 
 
 def render_bold(text: str) -> Markup:
-    """A plain sentence as HTML: two stars around what is bold, back quotes around code."""
+    """A plain sentence as HTML, in which two stars enclose bold text and back quotes code."""
     html = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(escape(text)))
     return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", html))
 
@@ -44,7 +44,7 @@ def format_number(value: Any) -> str:
 
 
 def format_bound(value: Any) -> str:
-    """A number that must not be told too small, rounded up to four figures; a dash for none."""
+    """A number that must not be understated, rounded up to four figures; a dash for none."""
     if not isinstance(value, float) or math.isinf(value):
         return format_number(value)
     up = round_up_to_figures(value, 4).normalize()
@@ -57,7 +57,8 @@ def field_heading(name: str) -> str:
 
 
 def escape_markdown(value: Any) -> str:
-    """A value in Markdown, as text: it ends no cell and no row, is no link and no HTML."""
+    """A value as plain text in Markdown: it cannot end a cell or a row, nor become a link or
+    HTML."""
     return " ".join(re.sub(r"[\\`*\[\]<>&|\"]", r"\\\g<0>", str(value)).split())
 
 
@@ -78,12 +79,12 @@ _PAGE_TEMPLATES.filters |= {
 
 
 def render_template(template: str, **values: Any) -> str:
-    """A template of this room with its values; in HTML each of them is escaped."""
+    """Render a template of this package with its values; in HTML each value is escaped."""
     return _PAGE_TEMPLATES.get_template(template).render(**values)
 
 
 def embed_json(value: Any) -> Markup:
-    """JSON that can stand in a ``<script>`` of a page: no text in it can close the script."""
+    """JSON that is safe inside a ``<script>`` of a page: no text in it can close the script."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     escapes = (("<", "\\u003c"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
     for letter, code in escapes:

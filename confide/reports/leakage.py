@@ -1,14 +1,15 @@
-"""The leakage report for people: one web page that needs no network, Parquet and JSON.
+"""Write the leakage report for people: one web page that needs no network, Parquet and JSON.
 
-Text is left out unless it is asked for, and so is every number that could stand in for it. The
-exact perplexity of a sequence is a hash of the secret before it: whoever has the model can try
-ten thousand candidates against it. Even its place and length say which digits were guessed. So
-a redacted report holds bins and rounded counts only, and one in clear is a private file.
+Text is left out unless it is requested, and so is every number that could replace it. The exact
+perplexity of a sequence acts as a hash of the secret before it: whoever has the model can try ten
+thousand candidates against it. Even its place and length reveal which digits were guessed. So a
+redacted report holds only bins and bands of counts, and a report in clear is a private file.
 
-A redacted report is read by people who may not see the text, so it must not tell the text to one
-who has the model. Of a single sequence nothing leaves: not its place, its length, its perplexity
-or its user. What leaves are counts over the whole report, of wide bins, rounded down, and none
-below five; and the ratio that at least five sequences reach in place of the largest one.
+People who may not see the text read a redacted report, so it must not reveal the text even to
+somebody who has the model. Nothing about a single sequence leaves: neither its place, its length,
+its perplexity nor its user. What leaves are counts over the whole report, in wide bins and as bands
+with no number below five; and instead of the largest ratio, one that sequences of at least five
+users reach.
 
 >>> import numpy as np
 >>> from crtlib.attacks.leakage import Document, TokenScores, sequence_features, find_runs
@@ -67,14 +68,14 @@ from crtlib.text.templates import CANDIDATE_TEMPLATES, Template
 from crtlib.text.tokenizer import AnyTokenizer, bos_id_of, is_same_tokenizer
 
 REPORT_FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
-"""What a report is made of: readable by all if it is redacted, else by its owner alone."""
+"""The files of a report: readable by all if it is redacted, else by its owner only."""
 TokenDecoder = Callable[[Sequence[int]], str]
 MAX_PAGE_ROWS = 2000
-"""Sequences on the page, the most worrying ones; the Parquet files hold all of them."""
+"""The most sequences on the page, the most worrying first; the Parquet files hold all of them."""
 MAX_SHOWN_CONTEXTS = 5
-"""Contexts of one sequence on the page."""
+"""The most contexts of one sequence on the page."""
 CONTEXT_CHARACTERS = 240
-"""Characters of a context on the page: the nearest ones."""
+"""The most characters of a context on the page: those nearest to the sequence."""
 REACHED_RATIO_FIELD = f"ratio_that_sequences_of_{LEAST_REPORTED_COUNT}_users_reach"
 BIN_EDGES = {
     "tokens": (1, 2, 3, 5, 9, 17, 33, math.inf),
@@ -86,7 +87,7 @@ NO_RUN_NOTE = "no run of this model is known here, so nobody checked that it has
 OTHER_TEXT_NOTE = "this model was trained on another text: only what both hold can it leak"
 
 TURNS_PER_LOT = 2**14
-"""Turns that are read together: with all that is made of them some fifty megabytes."""
+"""How many turns are read together; with all that is made from them, some fifty megabytes."""
 
 BIN_COLUMNS = ["by", "group", "at_least", "at_most", "one_user_at_least", "one_user_at_most"]
 TokenLists = Sequence[Sequence[int]]
@@ -94,9 +95,9 @@ TokenLists = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class ReportCover:
-    """What stands at the head of a report: the names of model, corpus and public model, what one
-    document is, the threshold of metric 2, and whether anything but lengths may be shown; a note on
-    what the model has read, and how many reports of it there are, with this one."""
+    """The head of a report: the names of the model, the corpus and the public model, what one
+    document is, the threshold of metric 2, whether only lengths may be shown, a note on what the
+    model has read, and the number of this report among those on the model."""
 
     model: str
     corpus: str
@@ -125,16 +126,16 @@ def _bin_name(low: float, high: float, whole: bool) -> str:
 
 @dataclass(frozen=True)
 class BinnedCounts:
-    """Sequences or runs that are counted in bins: which are one user's, and whose each is.
-    ``exact`` counts are for a page in clear."""
+    """Sequences or runs to be counted in bins, with which of them only one user has (``alone``) and
+    whose each is (``owner``). ``exact`` counts are for a page in clear."""
 
     alone: pd.Series
     owner: pd.Series
     exact: bool = False
 
     def row(self, by: str, group: str, inside: pd.Series) -> dict[str, Any]:
-        """One bin. Of one with few users nothing is said but that it holds at most what all bins
-        do: one person's many sequences are still that person's."""
+        """The row for one bin. A bin with few users says only that it holds at most as many as all
+        bins together: even many sequences may all be one person's."""
         ends: list[str | int] = [by, group]
         many = self.owner[inside].nunique() >= LEAST_REPORTED_COUNT
         for some in (inside, inside & self.alone):
@@ -146,12 +147,12 @@ class BinnedCounts:
     def sizes(
         self, length: pd.Series, perplexity: pd.Series, ratio: pd.Series
     ) -> list[dict[str, Any]]:
-        """Rows by each of the three."""
+        """The rows of the groupings by length, by perplexity and by ratio."""
         values = zip(BIN_EDGES.items(), (length, perplexity, ratio), strict=True)
         return [row for (by, edges), some in values for row in self.rows(by, some, edges)]
 
     def rows(self, by: str, values: pd.Series, edges: Sequence[float]) -> list[dict[str, Any]]:
-        """One grouping, from the first bin that is not small to the last."""
+        """The rows of one grouping, from the first bin that is not small to the last such bin."""
         whole, rows = by in ("tokens", "users"), []
         for low, high in itertools.pairwise(edges):
             inside = (values >= low) & ((values < high) | math.isinf(high))
@@ -161,7 +162,7 @@ class BinnedCounts:
 
 
 def _first_owners(report: LeakageReport) -> pd.Series:
-    """Of each distinct sequence the first user of whom it was guessed."""
+    """For each distinct sequence, the first user in whose text it was guessed."""
     first = [row[0][0] for row in report.sequences.contexts]
     return pd.Series([report.owner[i] for i in first], dtype=object)
 
@@ -169,12 +170,13 @@ def _first_owners(report: LeakageReport) -> pd.Series:
 def group_sequences(
     report: LeakageReport, cover: ReportCover, *, exact: bool = False
 ) -> pd.DataFrame:
-    """The distinct sequences in bins: one row a bin of tokens, perplexity (the lowest of each),
-    ratio, users who have it and kind of labelled secret that it holds whole.
+    """The distinct sequences in bins, with a row for each bin of tokens, of perplexity (the lowest
+    of each sequence), of ratio, of users who have it, and of kinds of labelled secrets that it
+    completely contains.
 
-    ``at_least`` and ``at_most`` bound the count, ``one_user_at_least`` and ``one_user_at_most``
-    that of sequences which one user alone has. Where only lengths may be shown, users and kinds
-    are left out.
+    ``at_least`` and ``at_most`` bound the count of sequences; ``one_user_at_least`` and
+    ``one_user_at_most`` bound the count of those that only one user has. If only lengths may be
+    shown, users and kinds are left out.
     """
     table = report.sequences
     bins = BinnedCounts(table.users_in_d == 1, _first_owners(report), exact)
@@ -184,7 +186,7 @@ def group_sequences(
         return pd.DataFrame(rows, columns=BIN_COLUMNS)[BIN_COLUMNS[:4]]
     rows += bins.rows("users", table.users_in_d, USER_BIN_EDGES)
     known = {kind for d in report.documents for kind, *_ in d.secrets}
-    shown = {kind: kind if kind in SHOWN_KINDS else "other" for kind in known}  # it may be any text
+    shown = {kind: kind if kind in SHOWN_KINDS else "other" for kind in known}  # or any text
     for name in sorted(set(shown.values())):
         inside = pd.Series([name in map(shown.get, held) for held in table.kinds], dtype=bool)
         rows.append(bins.row("kind", name, inside))
@@ -192,7 +194,7 @@ def group_sequences(
 
 
 def group_runs(report: LeakageReport) -> pd.DataFrame:
-    """The runs in bins, as :func:`group_sequences` has the distinct sequences."""
+    """The runs in bins, like the distinct sequences in :func:`group_sequences`."""
     table = report.runs
     bins = BinnedCounts(pd.Series(False, index=table.index), table.user)
     rows = bins.sizes(table.length, table.perplexity, table.ratio)
@@ -200,8 +202,9 @@ def group_runs(report: LeakageReport) -> pd.DataFrame:
 
 
 def ratio_reached(report: LeakageReport) -> float | None:
-    """A power of two that unique sequences of at least ``LEAST_REPORTED_COUNT`` users reach with
-    their ratio; None if fewer have one. The largest ratio itself would name its sequence."""
+    """The largest power of two that the ratios of unique sequences of at least
+    ``LEAST_REPORTED_COUNT`` users reach; None if fewer users have one. The largest ratio itself
+    would identify its sequence."""
     ratio = report.sequences.ratio[report.sequences.users_in_d == 1].dropna()
     best = np.sort(ratio.groupby(_first_owners(report)[ratio.index]).max().to_numpy())
     if len(best) < LEAST_REPORTED_COUNT or best[-LEAST_REPORTED_COUNT] <= 0:
@@ -215,7 +218,7 @@ def ratio_reached(report: LeakageReport) -> float | None:
 
 # --------------------------------------------------------------------------- the summary
 def summarise_report(report: LeakageReport, cover: ReportCover, *, exact: bool = False) -> dict:
-    """What was read and the metrics: JSON-safe, and without any text of the corpus. Counts that
+    """What was read and the metrics, as JSON values without any text from the corpus. Counts that
     depend on the text are bands, unless ``exact``."""
     numbers = leakage.leakage_metrics(report.sequences, cover.threshold)
     largest, (tokens, users) = numbers.pop("leakage_epsilon"), report.read
@@ -253,7 +256,7 @@ def summarise_report(report: LeakageReport, cover: ReportCover, *, exact: bool =
 
 
 def round_for_json(value: Any) -> Any:
-    """Four digits (never a long run of digits that could be taken for a secret); NaN is null."""
+    """Round to four digits, so that no long run of digits looks like a secret; NaN becomes null."""
     if isinstance(value, list | tuple):
         return [round_for_json(v) for v in value]
     if isinstance(value, float | np.floating):
@@ -265,8 +268,8 @@ def round_for_json(value: Any) -> Any:
 
 # --------------------------------------------------------------------------- in clear
 def sequence_table(report: LeakageReport, decode: TokenDecoder) -> pd.DataFrame:
-    """One row a distinct sequence in clear, the most worrying first, with its text, its first
-    contexts, its users and every number of it."""
+    """The distinct sequences in clear, one row each, the most worrying first, with the text, the
+    first contexts, the users and all numbers of each."""
     every = report.sequences
     table = every.drop(columns=["tokens", "contexts", "kinds"])
     table.insert(0, "sequence", np.arange(1, len(table) + 1))
@@ -283,7 +286,8 @@ def sequence_table(report: LeakageReport, decode: TokenDecoder) -> pd.DataFrame:
 
 
 def run_table(report: LeakageReport, decode: TokenDecoder) -> pd.DataFrame:
-    """The long table in clear: one row a run, ``sequence`` as in :func:`sequence_table`."""
+    """The long table in clear, one row for each run; ``sequence`` is as in
+    :func:`sequence_table`."""
     place = {w: i + 1 for i, w in enumerate(report.sequences.tokens)}
     table = report.runs.drop(columns=["tokens", "kinds", "index"])
     table = table.rename(columns={"start": "context_length"})
@@ -293,12 +297,13 @@ def run_table(report: LeakageReport, decode: TokenDecoder) -> pd.DataFrame:
 
 
 def sequence_records(table: pd.DataFrame) -> list[dict]:
-    """Rows of :func:`sequence_table` for JSON; of contexts and their numbers the first few."""
+    """The rows of :func:`sequence_table` for JSON, with only the first few contexts and their
+    numbers."""
     out = []
     for row in table.to_dict("records"):
         shortest = min(row["context_lengths"])
-        # The pair of the largest ratio (without a public model, of the lowest perplexity), so that
-        # the three numbers that stand side by side belong to one run.
+        # The pair with the largest ratio (without a public model, the lowest perplexity), so that
+        # the three numbers side by side belong to one run.
         pairs = zip(row["perplexities"], row["public_perplexities"], strict=True)
         row["perplexity"], row["public"] = min(
             pairs, key=lambda p: p[0] if math.isnan(p[1]) else -p[1] / p[0]
@@ -318,8 +323,8 @@ def render_leakage_page(
     decode: TokenDecoder | None = None,
     rows: int = MAX_PAGE_ROWS,
 ) -> str:
-    """The whole page as text. With ``decode`` every sequence stands in it in clear; without, bins
-    and rounded counts, and nothing that belongs to one sequence."""
+    """The whole page as text. With ``decode`` it shows sequences in clear; without, only bins and
+    bands of counts, and nothing about any single sequence."""
     exact = decode is not None
     facts = summarise_report(report, cover, exact=exact)
     values: dict[str, Any] = {
@@ -328,7 +333,7 @@ def render_leakage_page(
         "facts": facts,
         "ratio": facts["leakage_epsilon" if exact else REACHED_RATIO_FIELD],
         "few": LEAST_REPORTED_COUNT,
-        "date": datetime.date.today().isoformat(),  # here alone: tables and JSON are compared
+        "date": datetime.date.today().isoformat(),  # only here, as tables and JSON are compared
         "revealed": exact,
         "bins": group_sequences(report, cover, exact=exact).to_dict("records"),
         "in_words": band_in_words,
@@ -343,7 +348,7 @@ def render_leakage_page(
 
 # --------------------------------------------------------------------------- the folder
 class _DialoguesOnDisk(Sequence[Dialogue]):
-    """The dialogues of a corpus, read from its files whenever they are asked for."""
+    """The dialogues of a corpus, read from its files each time they are needed."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, 0
@@ -363,8 +368,8 @@ class _DialoguesOnDisk(Sequence[Dialogue]):
 
 
 def read_corpus(path: StrPath) -> Corpus:
-    """A corpus that is read anew each time, as memory may not hold it; where users are missing the
-    error says what to do about it."""
+    """A corpus that is read from disk each time, as it may not fit into memory. If users are
+    missing, the error says what to do about it."""
     try:
         return Corpus(Path(path).name, _DialoguesOnDisk(Path(path)))
     except ValueError as error:
@@ -385,9 +390,9 @@ def write_report_files(
     """Write ``report.html``, ``report.json``, ``runs.parquet`` and ``sequences.parquet``. Returns
     the path of the page.
 
-    ``facts`` join the summary in JSON. ``decode`` (the tokenizer's) writes text in clear into all
-    four, unless only lengths may be shown; without it there is no text and no number of a single
-    sequence.
+    ``facts`` are added to the summary in JSON. With ``decode`` (the tokenizer's) all four files
+    contain text in clear, unless only lengths may be shown; without it they contain no text and no
+    number about a single sequence.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -428,45 +433,45 @@ def make_leakage_report(
     force: bool = False,
     executor: Executor | None = None,
 ) -> tuple[Path, dict]:
-    """From folders and files to the written report.
+    """Make a leakage report from the folder of a model and a corpus, and write it.
 
-    The corpus is read in lots: memory holds a lot, the runs, and of all else the ids of dialogues,
-    the labels and some bytes a text; where the ``unit`` is a user, the text as well. What is scored
-    is kept beside the report until all is done (:mod:`crtlib.text.shards`). A report of the same
-    input and options is not made again.
+    The corpus is read in lots. Memory holds one lot, the runs, and for everything else the ids of
+    dialogues, the labels and some bytes per text; if the ``unit`` is a user, also the text. Scores
+    are kept beside the report until everything is done (:mod:`crtlib.text.shards`). A report with
+    the same input and options is not made again.
 
     Args:
-        model: A folder of a model and its tokenizer.
-        corpus: The text that it may have read.
-        folder: The report.
-        top_k: Tokens that an attacker tries at each place; 1 is the tab attack.
-        public: A model that has not read the text, by which what is common is told apart.
-        unit: What one document is; None: what the run was trained on, where it says so
+        model: The folder of a model and its tokenizer.
+        corpus: The text that the model may have read.
+        folder: The folder of the report.
+        top_k: How many tokens an attacker tries at each place; 1 is the tab attack.
+        public: A model that has not read the text, which shows what is common anyway.
+        unit: What one document is; None: what the model was trained on, if its folder records that
             (``experiment.json``), else a turn.
         reveal: Write the text in clear.
-        lengths_only: Write lengths and counts, no users and no labels.
-        min_length: Tokens of the shortest run that is listed.
+        lengths_only: Write only lengths and counts, no users and no labels.
+        min_length: The number of tokens in the shortest run that is listed.
         threshold: The ratio t of metric 2.
-        verbatim: Leave out runs at the end of a text, as the printed Algorithm 1 does.
-        template: How turns became text (:mod:`crtlib.text.canaries`); None: what the folder
-            records, else the tokenizer's chat template, else the one that the model reads most
-            easily; the summary has ``warning`` where another one fits better.
-        prefix_scan: Read each text after every beginning.
-        device: Where the model is read.
-        force: Replace what stands in ``folder``, and write a second report.
+        verbatim: Leave out runs at the end of a text, as Algorithm 1 does as printed.
+        template: How turns became text (:mod:`crtlib.text.templates`); None: what the folder
+            records, else the tokenizer's chat template, else the one with which the model predicts
+            the text best. The summary has ``warning`` if another one fits better.
+        prefix_scan: Read each text after every candidate beginning.
+        device: Where the model runs.
+        force: Replace the contents of ``folder``, and permit a second report.
         executor: Scores several batches of a lot at a time.
 
     Returns:
-        The page and the summary, which has ``warning`` where no run is known in which the model has
-        read the text.
+        The page and the summary, which has ``warning`` if the model was trained in known runs but
+        none of them read this text.
 
     Raises:
-        ValueError: For bad input, before it scores or writes.
-        MachineError: Where the corpus has changed meanwhile.
+        ValueError: For bad input, before anything is scored or written.
+        MachineError: If the corpus has changed in the meantime.
 
     Guarantee:
-        Several redacted reports of one model on one text tell more than one, so the second is
-        written with ``force`` only, and says which it is
+        Several redacted reports on one model and one text reveal more than one does, so a second is
+        written only with ``force``, and states its number
         (:meth:`confide.text_registry.Registry.count_other_reports`). Test:
         ``tests/reports/test_leakage.py::test_a_second_report_of_a_model_is_forced_and_says_so``.
     """
@@ -482,7 +487,7 @@ def make_leakage_report(
     cover = ReportCover(*names, threshold=threshold, lengths_only=lengths_only)
     options: dict[str, Any] = {"k": top_k, "min_length": min_length, "flush": not verbatim}
     ours = template if template and Path(template).is_file() else None
-    shown = Path(ours).name if ours else template  # no path of this machine
+    shown = Path(ours).name if ours else template  # no path on this machine
     how = {"reveal": reveal, "template": shown, "prefix_scan": prefix_scan, **asdict(cover)}
     every = {"model": model, "public": public, "template": ours}
     folders = {name: path for name, path in every.items() if path is not None}
@@ -513,7 +518,7 @@ def make_leakage_report(
         )
     meters = odometer.find_odometers(corpus, text)
     lines = [*(e for place in meters for e in odometer.read_entries(place)), *registry.entries()]
-    read = {e.corpus for e in lines if e.tensors == numbers}  # what this model has read
+    read = {e.corpus for e in lines if e.tensors == numbers}  # the texts that this model has read
     note = "" if text in read else OTHER_TEXT_NOTE if read else NO_RUN_NOTE
     meter = attacks_made.find_ledgers(None, meters[0] if meters else None)
     attacks_made.refuse_damaged_ledgers(meter)
@@ -562,8 +567,8 @@ def make_leakage_report(
 
 @contextlib.contextmanager
 def _key_beside(path: Path, key: bytes) -> Iterator[Callable[[Path], None]]:
-    """What writes the key of a report, to be called last before the report takes its place: it is
-    never without its key. A new key is removed again where the report does not come to be."""
+    """A function that writes the key of a report; it is called last, just before the report takes
+    its place, so no report is without its key. A new key is removed again if the report fails."""
     new = False
 
     def write_key(_: Path) -> None:
@@ -581,13 +586,13 @@ def _key_beside(path: Path, key: bytes) -> Iterator[Callable[[Path], None]]:
 
 
 def _read_report(folder: Path) -> tuple[Path, dict]:
-    """The page of a report that is there, and its summary."""
+    """The page of an existing report, and its summary."""
     held = json.loads(files.read_text(folder / "report.json"))
     return folder / "report.html", held["summary"]
 
 
 def _split_into_lots(corpus: Corpus) -> Iterator[Corpus]:
-    """Whole dialogues with about ``TURNS_PER_LOT`` turns together."""
+    """Split a corpus into lots of whole dialogues with about ``TURNS_PER_LOT`` turns each."""
     held: list[Dialogue] = []
     turns = 0
     for dialogue in corpus.dialogues:
@@ -602,9 +607,9 @@ def _split_into_lots(corpus: Corpus) -> Iterator[Corpus]:
 
 @dataclass(frozen=True)
 class _LotReader:
-    """How a corpus is read, a lot at a time: with what, as what, and who scores its texts, for the
-    ``public`` model too where there is one. ``prefixes`` counts what each beginning was best for,
-    where all are tried."""
+    """Reads a corpus lot by lot with a tokenizer, as documents of a unit, and scores its texts,
+    also with the ``public`` model if there is one. ``prefixes`` counts how often each beginning was
+    the best, if all are tried."""
 
     tokenizer: AnyTokenizer
     unit: str
@@ -648,9 +653,9 @@ def _scorer_of_folder(
     kept: Shards,
     device: str,
 ) -> scoring.SequenceScorer:
-    """What scores texts with the model of ``folder``: here, or on an executor, whose workers read
-    it where it lies. Texts are cut as one process would cut them, so that the bits are the same;
-    a batch that ``kept`` holds is not scored again."""
+    """A function that scores texts with the model in ``folder``: in this process, or on an executor
+    whose workers load it from that path. Batches are formed as in one process, so that the bits are
+    the same. A batch that ``kept`` holds is not scored again."""
     where, sha = str(Path(folder).absolute()), outputs.hash_tree(folder)
     call = (
         partial(_score_in_worker, where, sha)
@@ -669,7 +674,7 @@ def _scorer_of_folder(
             for lot, (_, part) in zip(lots, parts, strict=True)
             for i, *both in zip(lot, *part, strict=True)
         }
-        rows = [found.get(i, ((), ())) for i in range(len(texts))]  # of one token: no scores
+        rows = [found.get(i, ((), ())) for i in range(len(texts))]  # one token: no scores
         logprobs = [np.array(each, dtype=float) for each, _ in rows]
         return logprobs, [np.array(each, dtype=np.int64) for _, each in rows]
 
@@ -678,7 +683,7 @@ def _scorer_of_folder(
 
 @lru_cache(maxsize=2)  # the model and a public one
 def _load_unchanged_model(where: str, sha: str) -> nn.Module:
-    """The model that lies there, read once by each worker; it must be the one of that hash."""
+    """The model at a path, loaded once by each worker; it must still have this hash."""
     if outputs.hash_tree(where) != sha:
         raise MachineError(f"{where}: is another model now, or where a worker reads it")
     return load_model(where)[0]
@@ -689,7 +694,7 @@ def _score_in_worker(where: str, sha: str, texts: TokenLists) -> list[Any]:
 
 
 def _score_texts(network: nn.Module, device: str | None, texts: TokenLists) -> list[Any]:
-    """Log-probabilities and ranks as JSON values: every bit of a float is in its text."""
+    """Log-probabilities and ranks as JSON values, which preserve every bit of a float."""
     both = scoring.token_scores(network, texts, device=device)
     return [[x.tolist() for x in values] for values in both]
 
@@ -711,8 +716,8 @@ def _check_texts(
     tokenizer: AnyTokenizer,
     public: AnyTokenizer | None,
 ) -> None:
-    """Write every text once before the first is scored, which may take hours: a template may refuse
-    any of them. The tokenizer of a ``public`` model must read them as the model's own does."""
+    """Render every text once before scoring begins, which may take hours, since a template may
+    refuse any of them. The tokenizer of a ``public`` model must read them like the model's own."""
     unit = "dialogue" if cover.unit == "user" else cover.unit
     for some in _split_into_lots(corpus):
         points = templates.render_points(some, unit, used)
@@ -733,9 +738,9 @@ def _choose_template(
     unit: str,
     device: str,
 ) -> tuple[Template, dict[str, Any]]:
-    """The template to read with, and what the check says of it: ``template`` and ``warning``.
+    """The template to read with, and what was found about it: ``template`` and ``warning``.
 
-    A model that records its own is not asked about others.
+    If a model records its own template, no others are tried.
     """
     recorded = _read_recorded_study(folder)
     if name is None and recorded is not None:
@@ -752,7 +757,7 @@ def _choose_template(
 
 
 def _read_recorded_study(model: Path) -> dict[str, Any] | None:
-    """The study that trained a model, where its folder says so."""
+    """The settings of the study that trained a model, if its folder records them."""
     recorded = model / "experiment.json"
     if not recorded.is_file():
         return None

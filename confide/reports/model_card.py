@@ -1,4 +1,4 @@
-"""The model card: README.md of a released folder, as transformers and the hub read it."""
+"""The model card: README.md of a released folder, in the format of transformers and the hub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAN_NEIGHBOURS = {
     "against the other",
     "replace": "all points in which a secret was found, as they are against others in their place",
 }
-"""What a plan compares, whose promise is of a secret, in however many points it stands."""
+"""What a plan's promise compares: it is about a secret, in however many points that is found."""
 SAME_PEOPLE_PHRASE = "on this text or text with some of the same people or messages"
 
 
@@ -53,12 +53,12 @@ def describe_promise(c: Certificate) -> str:
     """What a certificate promises, in one line: for ``guarantee.txt``, the model's card and a
     terminal. ``c`` has the parts of a certificate; it need not be sealed.
 
-    What holds is that of the model and of all that was trained on its text before; what it would
-    be of this model alone stands beside it, and says so.
+    The promise is that of the model together with all that were trained on its text before. What it
+    would be for this model alone follows, and is marked as such.
 
     Guarantee:
-        Every number is one of the certificate's, rounded upwards where it has more digits; none is
-        computed here: ``tests/release/test_one_number.py``.
+        Every number is one of the certificate's, rounded up if it has more digits; none is computed
+        here: ``tests/release/test_one_number.py``.
     """
     if c["verdict"] == "none" and c["void_because"]:
         return f"no guarantee: {' '.join(c['void_because'])}"
@@ -85,12 +85,12 @@ def describe_promise(c: Certificate) -> str:
 
 
 def _format_pair(pair: Mapping[str, Any]) -> str:
-    """(epsilon, delta) as people read it."""
+    """(epsilon, delta) in the form in which it is printed."""
     return f"({at_most(float(pair['epsilon']))}, {at_most(pair['delta'])})"
 
 
 def _describe_point_promise(c: Certificate) -> list[str]:
-    """Epsilon and delta of what was trained with noise for each data point, and of which unit."""
+    """Epsilon and delta of a training with noise for each data point, and the unit they are for."""
     g, before, unit = c["guarantee"], c["spent_before"], c["unit"]
     others = c["searched"]["trials"] - 1
     beside = [f"{before['runs']} earlier {SAME_PEOPLE_PHRASE}"] * (before["runs"] > 0)
@@ -110,13 +110,13 @@ def _describe_point_promise(c: Certificate) -> list[str]:
 
 
 def _say_who_is_spared(c: Certificate) -> str:
-    """Of whom a promise is alone, where people of the text taught a policy."""
+    """A phrase that limits the promise to others if people of the text taught a policy."""
     taught = any(said.startswith("for ") and " taught a policy" in said for said in c["assumed"])
     return " of somebody who taught no policy" * taught
 
 
 def _describe_value_promise(c: Certificate) -> list[str]:
-    """How often a value is guessed that a plan protects."""
+    """How often a value that a plan protects can be guessed."""
     rows = [
         f"a protected value{_say_who_is_spared(c)}, which is guessed with a chance of "
         f"{(-round_up_to_figures(-row['prior'], 4)).normalize():f} without the model, is guessed "
@@ -137,8 +137,8 @@ def _describe_value_promise(c: Certificate) -> list[str]:
 
 
 def _describe_rates(c: Certificate) -> list[str]:
-    """The two rates that confidentiality stands on: those of this model's own search, and with the
-    searches of earlier models, where these add to them."""
+    """The two rates on which confidentiality rests: those of this model's own search, and together
+    with earlier models' searches if these add to them."""
     kind, before = c["guarantee"]["kind"], c["spent_before"]
     if kind != "bayesian_confidentiality":
         return ["holds whatever a search for secrets finds"] * (kind == "dp")
@@ -170,7 +170,7 @@ def _describe_rates(c: Certificate) -> list[str]:
 
 
 def _list_uncounted(before: Mapping[str, Any]) -> list[str]:
-    """Earlier models that no number counts."""
+    """Earlier models that are not part of any number."""
     rows = (
         (
             "unprotected",
@@ -184,8 +184,8 @@ def _list_uncounted(before: Mapping[str, Any]) -> list[str]:
 
 
 def render_model_card(facts: Mapping[str, Any]) -> str:
-    """README.md of a trained model: what it is, was trained on and may give away, as the line of
-    the training promises it. Nothing of the text that was trained on is in it.
+    """README.md of a trained model: what it is, what it was trained on and what it may give away,
+    as promised in the last line of its training. It contains nothing from the text itself.
 
     ``facts`` are those of a :class:`confide.training.training_record.TrainingResult`.
     """

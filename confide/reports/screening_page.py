@@ -1,7 +1,7 @@
-"""A screened folder and its page: how often the policies are wrong, and what would be public.
+"""Write a screened folder and its page: how often the policies miss, and what would be public.
 
-The page holds no text, only counts, but these are exact: one message changes them, so it is for
-those who decide; what ``reveal`` shows is a page of its own.
+The page holds only counts and no text. But the counts are exact, so one message changes them, and
+the page is for those who decide. What ``reveal`` shows is on a page of its own.
 
 >>> import pathlib, tempfile
 >>> from crtlib.text import customersim, jsonl
@@ -39,7 +39,7 @@ from crtlib.text import screened_folder, shards
 
 PUBLIC_SCREENING_FILES = ("public/*",)
 LEAST_SHOWN_COUNT = 5
-"""A count below it is not shown on the page."""
+"""The smallest count that is shown on the page."""
 
 
 def screen_into_folder(
@@ -56,30 +56,30 @@ def screen_into_folder(
 ) -> ScreeningOutcome | None:
     """Screen a corpus into the folder ``out`` (CRT, Algorithm 1).
 
-    What the policies flag is kept beside ``out`` until all is done (:mod:`crtlib.text.shards`):
-    what is killed goes on.
+    What the policies flag is kept beside ``out`` until everything is done
+    (:mod:`crtlib.text.shards`), so a screening that is killed can resume.
 
     Args:
         corpus: A text that is not screened.
         out: The screened folder.
-        how: The options; None: of ``names``.
+        how: The options; None: made from ``names``.
         labels: A folder of ``crtlib label``, whose judging part judges the policies.
-        reveal: Examples of each kind, in clear, in ``private/examples.html``.
-        force: Replace what stands in ``out``.
-        executor: Workers that ask the policies.
+        reveal: How many examples of each kind to show, in clear, in ``private/examples.html``.
+        force: Replace the contents of ``out``.
+        executor: Workers that run the policies.
         progress: Show a bar on a terminal.
-        names: Fields of the options; the policy is the corpus' own if it is not among them.
+        names: Fields of the options; without a policy among them the corpus's own is used.
 
     Returns:
-        What was found, without text; None where the folder is there, made of the same.
+        What was found, without text; None if the same screened folder is already there.
 
     Raises:
-        ValueError: For what does not fit; then nothing is written.
+        ValueError: For arguments that do not fit; then nothing is written.
 
     Guarantee:
-        ``public/`` may be shown, all else is readable by its owner alone: what the policies found
-        is counted exactly in ``summary.json`` and on the page. No hash there can be computed from a
-        text that somebody guesses. Tests: ``tests/screening/test_corpus.py::
+        ``public/`` may be shown. Everything else is readable by its owner only, since
+        ``summary.json`` and the page count exactly what the policies found. No hash there can be
+        computed from a text that somebody guesses. Tests: ``tests/screening/test_corpus.py::
         test_a_summary_that_may_be_shown_has_no_plain_hash_of_the_text``,
         ``tests/release/test_certify.py::test_what_may_be_shown_tells_no_hash_of_the_text``.
     """
@@ -88,7 +88,7 @@ def screen_into_folder(
     how = how or ScreeningOptions(
         **{"policy": names.get("policy") or default_policy(corpus), **names}
     )
-    how.pair()  # a policy that is none is said before anything is read
+    how.pair()  # an unknown policy is refused before anything is read
     if labels:
         read_label_facts(labels)
     inputs = {"corpus": corpus} | ({"labels": labels} if labels else {})
@@ -138,7 +138,7 @@ def screen_into_folder(
 
 
 def render_screening_page(outcome: ScreeningOutcome) -> str:
-    """The public page."""
+    """The page of a screened folder."""
     return html.render_template(
         "screening.html.j2", s=outcome.summary, found=outcome.rates, notes=outcome.notes,
         names=rates.RATE_NAMES, least=LEAST_SHOWN_COUNT,
@@ -146,7 +146,7 @@ def render_screening_page(outcome: ScreeningOutcome) -> str:
 
 
 def format_screening(outcome: ScreeningOutcome, notes: Sequence[str] = ()) -> str:
-    """What ``crtlib screen`` prints."""
+    """The text that ``crtlib screen`` prints."""
     s = outcome.summary
     points = "turns" if s["unit"] == "turn" else f"{s['unit']}s"
     gone = s["copies_left_out"]

@@ -1,8 +1,8 @@
-"""What a certificate says in plain words: each sentence with the condition under which it is true.
+"""What a certificate says in plain words: sentences, each with the condition for it to be true.
 
-They stand in ``templates/sentences.toml``. A sentence is printed if and only if its condition
-holds, and every number is rounded up: a reader may be told a promise that is weaker than the true
-one, never a stronger.
+They are in ``templates/sentences.toml``. A sentence is printed if and only if its condition holds,
+and every number is rounded up: a reader may be told a weaker promise than the true one, but never a
+stronger one.
 
 >>> times_in_hundred(0.50999), times_in_hundred(0.009181), times_in_hundred(1.0)
 ('51.0', '0.919', '100')
@@ -31,7 +31,7 @@ Certificate = Mapping[str, Any]
 """A certificate as JSON gives it (``schema/certificate.schema.json``)."""
 
 NO_PROMISE = 0.995
-"""From here on a bound on the chance of a right guess is called no promise."""
+"""From this value on, a bound on the chance of a right guess is said to promise nothing."""
 NOTHING_PROMISED = "Every bound on a right guess is 99.5 of 100 or more: that promises nothing."
 """Why a certificate carries no promise, however small its epsilon and delta look."""
 
@@ -49,7 +49,7 @@ def times_in_hundred(chance: float) -> str:
 
 
 def round_count_up(number: float | Decimal) -> str:
-    """A count, rounded up: to a whole number from ten on, else to three figures."""
+    """A count, rounded up to a whole number from ten on, and below to three figures."""
     return f"{math.ceil(number):,}" if number >= 10 else f"{round_up_to_figures(number):f}"
 
 
@@ -75,7 +75,7 @@ def _read_sentences_file() -> dict[str, Any]:
 
 @cache
 def load_sentences() -> dict[str, tuple[Any, jinja2.Template]]:
-    """All sentences, in the order of the page: name -> condition, and text."""
+    """All sentences in the order of the page: name -> (condition, text)."""
     macros = _read_sentences_file()["macros"]
     return {
         row["name"]: (
@@ -87,7 +87,8 @@ def load_sentences() -> dict[str, tuple[Any, jinja2.Template]]:
 
 
 def select_sentences(c: Certificate) -> dict[str, list[str]]:
-    """What this certificate says: name of the sentence -> its paragraphs, ``**bold**`` inside."""
+    """The sentences that are true of a certificate: name -> paragraphs, with ``**bold**``
+    inside."""
     known: dict[str, Any] = {
         **c,
         "no_promise": NO_PROMISE,

@@ -1,8 +1,8 @@
-"""What a certificate shows of the requirements of a standard: met, not met, or not ours.
+"""Judge which requirements of a standard a certificate meets: met, not met, or not ours.
 
-A standard is a file of ``standards/``: each requirement with its number, a paraphrase, the
+A standard is a file in ``standards/``: each requirement with its number, a paraphrase, the
 conditions on the certificate under which it is met, and the numbers that are evidence. The page and
-its JSON are made of the certificate alone, so they tell nothing of the text that it does not.
+its JSON are made from the certificate alone, so they reveal nothing more about the text.
 
 >>> sorted(STANDARDS)
 ['aisvs']
@@ -38,29 +38,28 @@ _compile_expression = cache(_EXPRESSIONS.compile_expression)
 
 @cache
 def load_standard(name: str) -> dict[str, Any]:
-    """A standard by its ``name``: its file, as it stands. Raises ``ValueError`` for one that is not
-    known."""
+    """The content of a standard's file. Raises ``ValueError`` for an unknown ``name``."""
     check_choice("evidence", name, STANDARDS)
     folder = resources.files("confide.reports") / "standards"
     return tomllib.loads(read_package_file(f"{name}.toml", folder))
 
 
 def judge_requirements(certificate: Certificate, name: str) -> list[dict[str, Any]]:
-    """Each requirement of a standard with its verdict and the evidence of a certificate.
+    """Judge each requirement of a standard on the evidence of a certificate.
 
     Args:
         certificate: Its value, as JSON gives it.
-        name: The standard, of :data:`STANDARDS`.
+        name: The standard, one of :data:`STANDARDS`.
 
     Returns:
         A row for each requirement: ``id``, ``level``, ``asks``, ``status``, ``because`` (why it is
         not met or not ours), ``evidence`` (rows of ``what``, ``value``, ``hash``) and ``note``.
 
     Raises:
-        ValueError: For a standard that is not known.
+        ValueError: For an unknown standard.
 
     Guarantee:
-        A requirement is met only while each of its conditions is true of the certificate. Test:
+        A requirement is met only if each of its conditions is true of the certificate. Test:
         ``tests/release/test_standards.py::test_each_condition_alone_makes_a_requirement_not_met``.
     """
     standard = load_standard(name)
@@ -69,8 +68,8 @@ def judge_requirements(certificate: Certificate, name: str) -> list[dict[str, An
 
 
 def _name_facts(certificate: Certificate, given: Mapping[str, str]) -> dict[str, Any]:
-    """What a condition may speak of: the fields of the certificate, its limits, and the facts that
-    the standard's file names."""
+    """The names that a condition may use: the fields of the certificate, its limits, and the facts
+    that the standard's file defines."""
     kept: dict[str, bool] = {}
     for limit in certificate.get("limits", ()):
         about = limit["limit"].split("<=")[0].strip()
@@ -100,7 +99,7 @@ def _judge_requirement(row: Mapping[str, Any], known: Mapping[str, Any]) -> dict
 
 
 def _evaluate(expression: str, known: Mapping[str, Any]) -> Any:
-    """The value of an expression; None where the certificate has no such field."""
+    """The value of an expression; None if the certificate lacks a field in it."""
     try:
         return _compile_expression(expression)(known)
     except (jinja2.UndefinedError, TypeError):
@@ -108,22 +107,22 @@ def _evaluate(expression: str, known: Mapping[str, Any]) -> Any:
 
 
 def _is_true(condition: str, known: Mapping[str, Any]) -> bool:
-    """Whether a condition holds; of what the certificate does not have none does."""
+    """Whether a condition holds; none does about fields that the certificate lacks."""
     return bool(_evaluate(condition, known))
 
 
 # --------------------------------------------------------------------------- what is written
 @cache
 def evidence_validator() -> jsonschema.protocols.Validator:
-    """What checks the JSON of an evidence page against ``schema/evidence.schema.json``."""
+    """The validator for the JSON of an evidence page, by ``schema/evidence.schema.json``."""
     folder = resources.files("confide.reports") / "schema"
     schema = read_package_file("evidence.schema.json", folder)
     return jsonschema.Draft202012Validator(json.loads(schema))
 
 
 def assemble_evidence(certificate: Certificate, name: str) -> dict[str, Any]:
-    """The JSON of an evidence page: the standard, the certificate that it is made of, by its id,
-    and the judged requirements with how many are met, not met and not ours."""
+    """The JSON of an evidence page: the standard, the id of the certificate that it is made from,
+    the judged requirements, and how many are met, not met and not ours."""
     standard = load_standard(name)
     rows = judge_requirements(certificate, name)
     value = {
@@ -146,5 +145,5 @@ def assemble_evidence(certificate: Certificate, name: str) -> dict[str, Any]:
 
 
 def render_evidence_page(value: Mapping[str, Any], command: str) -> str:
-    """The page of what :func:`assemble_evidence` gives, and the ``command`` that repeats it."""
+    """The page for what :func:`assemble_evidence` returns, with the ``command`` that repeats it."""
     return render_template("evidence.html.j2", e=value, command=command)

@@ -1,1 +1,1 @@
-"""Screening of a corpus on disk, and the teaching of policies."""
+"""Screen a corpus on disk, and teach policies."""

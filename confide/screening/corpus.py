@@ -1,4 +1,4 @@
-"""A corpus on disk, screened a batch of dialogues after another: Algorithm 1 in bounded memory.
+"""Screen a corpus on disk, batch by batch: Algorithm 1 in bounded memory.
 
 >>> import pathlib, tempfile
 >>> from crtlib.text import customersim, jsonl
@@ -70,9 +70,9 @@ from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 from crtlib.text.shards import Shards
 
 TURNS_PER_BATCH = 10_000
-"""Turns in a batch."""
+"""About how many turns are in a batch."""
 MAP_COLUMNS = 12
-"""Columns of the map: a dialogue's first turns, one each, and the rest."""
+"""Columns of the map: one for each of a dialogue's first turns, and one for the rest."""
 TWO_READERS_NOTE = (
     "no number of all secrets: a second reader read some of the messages, and how many secrets "
     "both overlook in the others is not known; the table is of one secret of each message"
@@ -84,7 +84,7 @@ NO_POLICY_MESSAGE = (
     "presidio) or join them with +"
 )
 NOTHING_TO_MISS = "is the share that is missed of what --policy flags, and that is none"
-"""What is the matter with a gamma beside the policy ``none``."""
+"""What is wrong with a gamma together with the policy ``none``."""
 
 ExamplesByKind = dict[str, list[tuple[str, str, str]]]
 
@@ -92,12 +92,13 @@ ExamplesByKind = dict[str, list[tuple[str, str, str]]]
 def default_policy(corpus: StrPath, otherwise: str = "") -> str:
     """The policy that a corpus names as its own, or CustomerSim's if it was simulated here.
 
-    No policy is known to fit other text: it is ``otherwise``, or ``ValueError`` is raised.
+    No policy is known to fit other text: then the result is ``otherwise``, or, if that is empty,
+    ``ValueError`` is raised.
     """
     path = Path(corpus)
     if screened_folder.is_screened_folder(path):
         raise ValueError(f"{corpus}: is screened already")
-    first_dialogue = next(corpora.read_dialogues(path))  # what is no corpus at all is said first
+    first_dialogue = next(corpora.read_dialogues(path))  # refuses what is not a corpus
     if path.is_dir() and (own_policy := corpus_folder.read_corpus_summary(path).policy):
         return own_policy
     if customersim.SimulationCheck().holds(first_dialogue):
@@ -109,8 +110,8 @@ def default_policy(corpus: StrPath, otherwise: str = "") -> str:
 
 @dataclass(frozen=True)
 class PolicyPair:
-    """The policy and the conservative policy as labels judge them: what they are called, on points
-    of which ``unit``, and which misses were planted in the first, ``miss_setting``
+    """The policy and the conservative policy as labels judge them: their names, the ``unit`` of the
+    points, and ``miss_setting``, the misses that were planted in the first
     (:func:`crtlib.screening.policy_changes.describe_planted_misses`)."""
 
     policies: tuple[Policy, Policy]
@@ -119,8 +120,9 @@ class PolicyPair:
     miss_setting: str = ""
 
     def pair_identity(self) -> tuple[str, str]:
-        """By what labels know a pair again: hashes of both policies, with what else decides their
-        rates. On other points a pair has other rates, and who tries both may choose."""
+        """What identifies a pair to labels: hashes of both policies, with whatever else decides
+        their rates. The unit is part of it: on other points a pair has other rates, and whoever
+        tries both could choose."""
         digest, conservative_digest = map(policy_digest, self.names)
         points = "" if self.unit == "turn" else f" by {self.unit}"
         return f"{digest} {self.miss_setting}".strip() + points, conservative_digest + points
@@ -128,7 +130,7 @@ class PolicyPair:
 
 @dataclass(frozen=True)
 class ScreeningOptions:
-    """How a corpus is screened: the options of ``crtlib screen`` that decide what comes out."""
+    """How a corpus is screened: the options of ``crtlib screen`` that determine the result."""
 
     policy: str
     conservative: str = "everything"
@@ -154,7 +156,7 @@ class ScreeningOptions:
         check_choice("duplicates", self.duplicates, preparation.CERTIFIABLE_TREATMENTS)
 
     def policy_digests(self) -> tuple[str, str]:
-        """Hashes of what the policy and the conservative policy hold now."""
+        """Hashes of the current content of the policy and of the conservative policy."""
         return policy_digest(self.policy), policy_digest(self.conservative)
 
     def pair(self) -> PolicyPair:
@@ -167,7 +169,7 @@ class ScreeningOptions:
         )
 
     def recorded(self) -> dict[str, Any]:
-        """As a marker records it: policies by name and by what they hold."""
+        """The options as a marker records them, with policies by name and by content hash."""
         names = {n: strip_paths(getattr(self, n)) for n in ("policy", "conservative")}
         digests = zip((f"{n}_sha256" for n in names), self.policy_digests(), strict=True)
         return asdict(self) | names | dict(digests)
@@ -175,7 +177,7 @@ class ScreeningOptions:
 
 @lru_cache(maxsize=4)
 def _load_policy_pair(how: ScreeningOptions, digests: tuple[str, str]) -> tuple[Policy, Policy]:
-    """The pair as it was hashed; made once by each worker."""
+    """The policies of a pair, checked against their hashes; loaded once by each worker."""
     check_policies_unchanged((how.policy, how.conservative), digests)
     policy = policy_changes.with_misses(policy_by_name(how.policy), how.gamma, how.seed)
     conservative_policy = conservative_policy_by_name(how.conservative)
@@ -186,8 +188,8 @@ def _load_policy_pair(how: ScreeningOptions, digests: tuple[str, str]) -> tuple[
 
 @dataclass(frozen=True)
 class ScreeningOutcome:
-    """What screening a corpus showed: ``summary`` holds no text; ``examples`` are in clear, by
-    kind: (before, the span, after); ``private``: what only the private summary says."""
+    """What screening a corpus found. ``summary`` holds no text; ``examples`` are in clear, by kind,
+    as (before, the span, after); ``private`` is what only the private summary states."""
 
     summary: dict[str, Any]
     rates: rates.PolicyRates
@@ -197,9 +199,9 @@ class ScreeningOutcome:
 
 
 class _ScreeningTally:
-    """What is counted on the way; a kind that is none of ``shown_kinds`` is counted as "other".
+    """Counts that are made while screening. A kind outside ``shown_kinds`` is counted as "other".
 
-    Of each kind ``reveal`` examples are kept, drawn from all with the same chance.
+    For each kind ``reveal`` examples are kept, drawn from all with equal chances.
     """
 
     def __init__(self, how: ScreeningOptions, reveal: int, shown_kinds: frozenset[str]) -> None:
@@ -218,7 +220,7 @@ class _ScreeningTally:
         conservative_flags: FlaggedSpans,
         repeats: Sequence[bool],
     ) -> None:
-        """Prepare a batch and hand it to the parts."""
+        """Prepare a batch, write it to the parts, and count it."""
         how = self.how
         prepared = prepare_points(
             points,
@@ -248,7 +250,7 @@ class _ScreeningTally:
         self.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
 
     def count_point(self, p: Point, spans: Sequence[Secret]) -> None:
-        """Count the spans of the policy in a point by kind and by the turn in which they stand."""
+        """Count the spans that the policy flags in a point, by kind and by turn."""
         self.users.add(hash(p.user))
         turn_starts = [start for start, _ in p.spoken_spans] or [0]
         self.longest = max(self.longest, len(turn_starts))
@@ -265,10 +267,10 @@ class _ScreeningTally:
             self._draw_example(p, s)
 
     def _draw_example(self, p: Point, s: Secret) -> None:
-        """Count a span, and keep it in the place of an example where the draw says so."""
+        """Count a span, and keep it as an example if the draw chooses it."""
         self.kinds[s.kind] += 1
         place = self.kinds[s.kind] - 1
-        if place >= self.reveal:  # all with the same chance
+        if place >= self.reveal:  # so all have equal chances
             place = self.draw.randrange(place + 1)
         if place < self.reveal:
             before = p.text[max(0, s.start - EXAMPLE_MARGIN) : s.start]
@@ -288,14 +290,15 @@ def screen_corpus(
     shards: Shards | None = None,
     progress: bool = False,
 ) -> ScreeningOutcome:
-    """Algorithm 1 on a corpus, written into ``folder`` (:mod:`crtlib.text.screened_folder`).
+    """Run Algorithm 1 on a corpus and write the result into ``folder``
+    (:mod:`crtlib.text.screened_folder`).
 
     ``key`` makes the pseudonyms; None keeps ids and users. ``judges`` is a folder of labels whose
-    judging part judges the policies; without it the labels that the corpus comes with do, if any.
-    ``executor`` runs the policies on several batches at a time; what they flag is kept in
-    ``shards``, and what is there of this corpus and these policies is not flagged again. ``near``
-    duplicates are compared in memory, as are people where they are the unit, all others in batches.
-    Raises ``ValueError`` for what does not fit.
+    judging part judges the policies; without it, labels that came with the corpus do, if any.
+    ``executor`` runs the policies on several batches at a time. What they flag is kept in
+    ``shards``, and batches that are already there for this corpus and these policies are not
+    flagged again. Near duplicates are found with all text in memory, and so are people as units;
+    everything else is done in batches. Raises ``ValueError`` for arguments that do not fit.
     """
     pair = how.pair()
     texts = TextCounts() if how.dedup != "none" else None
@@ -307,9 +310,9 @@ def screen_corpus(
         counter, label_facts = judge_policies(corpus, judges, pair, texts=texts)
     tally = _ScreeningTally(how, reveal, counter.kinds)
     expected_points, mark_seen = 0, None
-    if how.dedup_by == "bloom":  # it must know how many points there will be
+    if how.dedup_by == "bloom":  # a Bloom filter needs the number of points
         dialogues = corpora.read_dialogues(corpus)
-        # users: as many as dialogues
+        # users: at most as many as dialogues
         expected_points = sum(len(d.turns) if how.unit == "turn" else 1 for d in dialogues)
     if how.dedup_by != "near":
         mark_seen = deduplication.make_duplicate_filter(how.dedup_by, expected_points)
@@ -366,8 +369,8 @@ def screen_corpus(
 
 
 def count_texts(corpus: StrPath, unit: str) -> TextCounts:
-    """How often each text of a corpus on disk stands in it, in bounded memory but for a hash of
-    each different one."""
+    """Count how often each text occurs in a corpus on disk, in bounded memory except for a hash of
+    each distinct text."""
     texts = TextCounts()
     for batch in batch_dialogues(corpora.read_dialogues(corpus), in_one_batch=unit == "user"):
         texts.add(data_points.make_points(Corpus("", tuple(batch)), unit))
@@ -382,17 +385,22 @@ def judge_policies(
     texts: TextCounts | None,
     write: Callable[[Dialogue, Sequence[Turn], str], Point] = data_points.join_with_speakers,
 ) -> tuple[rates.RateCounter, dict[str, Any]]:
-    """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
-    certificate says of these labels; that they judged is noted there. Each turn that was drawn has
-    one fate. Who had been asked before a policy out of a file was sealed is left out, whatever
-    they said, unless most were: the rates are of the others then. Of the rest, words that had been
-    drawn before it and secrets in words that taught a policy count as failing, and so does each
-    turn that nobody read; all others are judged. ``texts``: how often each text stands in the
-    corpus (:func:`count_texts`), so that a secret in a repeated message is a trace; None where it
-    is not deduplicated. ``write`` makes a text of turns, as training reads it.
+    """Judge a pair of policies by the judging part of a ``folder`` of labels. Returns the counted
+    outcomes and what a certificate states about these labels; that they judged the pair is noted in
+    the folder.
 
-    Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
-    not sealed when they were drawn."""
+    Every turn that was drawn is treated in exactly one way. Turns of people who had been asked
+    before a policy from a file was sealed are left out, whatever they said, and the rates are then
+    about the other people; but if most people had been asked, nobody is left out. Of the remaining
+    turns, those with words that had been drawn before the seal, secrets in words that taught a
+    policy, and turns that nobody read count as failing. All others are judged.
+
+    ``texts``: how often each text occurs in the corpus (:func:`count_texts`), so that a secret in a
+    repeated message counts as a trace; None if the corpus is not deduplicated. ``write`` makes a
+    text from turns, as training reads it.
+
+    Raises ``ValueError`` for a policy from a file that may have been made from these labels, since
+    it was not sealed when they were drawn."""
     facts = label_tasks.read_label_facts(folder)
     read_twice = "second" in facts
     if pair.unit == "user" and facts["by"] == "dialogue":
@@ -414,7 +422,7 @@ def judge_policies(
         )
     asked = before.people
     apart = {t.task for t in drawn_tasks if _is_asked(t.user, t.id, facts, asked)}
-    if 2 * len(apart) > len(drawn_tasks):  # decided by draws alone, so this is no choice
+    if 2 * len(apart) > len(drawn_tasks):  # only draws decide this, so nobody can choose it
         apart, asked = set(), frozenset()
     read_before = before.tasks - apart
     counter = rates.RateCounter(
@@ -460,7 +468,7 @@ def judge_policies(
         "reading_sha256": judged_turns.hash_reading(folder),
     }
     is_only_set = not registry.count_other_sets(facts["labels"], facts["corpus"])
-    if is_only_set and "others" in facts:  # else how many nobody read is not known
+    if is_only_set and "others" in facts:  # else it is unknown how many nobody read
         certified["others"] = facts["others"]
     if unread:
         certified["unread"] = len(unread)
@@ -474,8 +482,8 @@ def judge_policies(
 def _describe_second_reading(
     folder: StrPath, facts: Mapping[str, Any], counter: rates.RateCounter
 ) -> dict[str, int]:
-    """How many turns a second reader read, how many of the failures one reader doubts, and what a
-    third one decided, if one did."""
+    """How many turns a second reader read, how many of the failures rest on one reader alone, and
+    what a third reader decided, if one did."""
     disputed_traces = sum(bool(o.trace) and not o.is_undisputed for o in counter.outcomes)
     turns = facts["readers"][facts["second"]]["read"]
     described = {"turns": turns, "doubted": disputed_traces}
@@ -484,8 +492,8 @@ def _describe_second_reading(
 
 
 def _is_asked(user: str, dialogue_id: str, facts: Mapping[str, Any], asked: frozenset[str]) -> bool:
-    """Whether a person (or conversation, where these are drawn) is among those who were
-    ``asked``, as :func:`confide.labels.registry.hash_asked_people` names them."""
+    """Whether a person (or conversation, if these were drawn) is among those who were ``asked``, by
+    the hashes of :func:`confide.labels.registry.hash_asked_people`."""
     names = registry.hash_asked_people(facts["corpus"], user, dialogue_id)
     return names[0 if facts["by"] == "user" else -1] in asked
 
@@ -493,8 +501,9 @@ def _is_asked(user: str, dialogue_id: str, facts: Mapping[str, Any], asked: froz
 def _find_people_apart(
     corpus: StrPath, pair: PolicyPair, facts: Mapping[str, Any], asked: frozenset[str]
 ) -> set[str]:
-    """All people of a text (or conversations, where these are drawn) of whom rates do not speak:
-    those who were ``asked`` before a seal, and those of whom a turn taught one of the policies."""
+    """All people of a text (or conversations, if these were drawn) that the rates are not about:
+    those who were ``asked`` before a seal, and those with a turn that taught one of the
+    policies."""
     teachers = [t.people for policy in pair.policies for t in policy.taught_by]
     if not (asked or any(teachers)):
         return set()
@@ -509,12 +518,12 @@ def _find_people_apart(
 def count_corpus_labels(
     counter: rates.RateCounter, sha: str, pair: PolicyPair
 ) -> rates.PolicyRates:
-    """Note in the registry that the labels which a text with this hash brings, those that were
-    counted, judge a pair of policies; the rates, as they are after all pairs that were judged on
-    this text so far, this one included. The registry knows the text already."""
-    turns = sorted(counter.judged_turns)  # who edits its labels judges anew
+    """Note in the registry that the counted labels, which the text with this hash came with, judge
+    a pair of policies. Returns the rates, with bounds for all pairs that were judged on this text
+    so far, including this one. The text must already be in the registry."""
+    turns = sorted(counter.judged_turns)  # edited labels judge again
     name = f"given {hashlib.sha256(json.dumps(turns).encode()).hexdigest()}"
-    turn_names = (f"given {turn}" for turn, _ in turns)  # a text that grows keeps most of these
+    turn_names = (f"given {turn}" for turn, _ in turns)  # a growing text keeps most of these
     policy_pairs = registry.register_judged_pairs(
         {"labels": name}, sha, [pair.pair_identity()], turn_names
     )
@@ -524,8 +533,8 @@ def count_corpus_labels(
 def without_bounds_if_from_file(
     counted: rates.PolicyRates, names: Sequence[str]
 ) -> rates.PolicyRates:
-    """The rates as counted on labels that nobody drew: where one of the policies with these
-    ``names`` is a file of somebody's own, they may have taught it, and bound nothing."""
+    """Rates that were counted on labels that nobody drew, without their bounds if one of the
+    policies with these ``names`` is a custom file: then the labels may have taught it."""
     if not any(is_from_file(part) for name in names for part in name.split("+")):
         return counted
 
@@ -540,7 +549,7 @@ def without_bounds_if_from_file(
 def batch_dialogues(
     dialogues: Iterator[Dialogue], *, in_one_batch: bool = False
 ) -> Iterator[list[Dialogue]]:
-    """Dialogues by about 10,000 turns at a time, or all at once."""
+    """Yield the dialogues in lists of about 10,000 turns, or all at once."""
     batch: list[Dialogue] = []
     turns = 0
     for d in dialogues:
@@ -556,7 +565,7 @@ def batch_dialogues(
 def _flag_batch(
     how: ScreeningOptions, digests: tuple[str, str], points: Sequence[Point]
 ) -> list[Any]:
-    """The spans of both policies, as a JSON value."""
+    """The spans that both policies flag in a batch of points, as a JSON value."""
     return [
         [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in policy(points)]
         for policy in _load_policy_pair(how, digests)
@@ -618,7 +627,7 @@ def _screening_summary(
 def _describe_text(
     corpus: StrPath, tally: _ScreeningTally, reading: corpora.TextReading
 ) -> dict[str, Any]:
-    """What a certificate says of the text; ``longest`` is the most turns that a point has."""
+    """What a certificate states about the text; ``longest`` is the most turns in one point."""
     path = Path(corpus)
     facts = corpus_folder.read_corpus_summary(path) if path.is_dir() else None
     return {
@@ -634,7 +643,7 @@ def _describe_text(
 def _screening_notes(
     summary: dict[str, Any], counted: rates.PolicyRates, shifts: Sequence[Shift], *, was_read: bool
 ) -> list[str]:
-    """What a reader of the numbers must know, a sentence each. ``was_read``: people read turns of
+    """What a reader of the numbers must know, a sentence each. ``was_read``: people read turns from
     this text to judge the policies."""
     notes = [
         f"a policy was taught, and of this text {s}; its numbers are for text like its labels"
@@ -651,7 +660,7 @@ def _screening_notes(
             + " nothing is known of what was missed, "
             + (
                 "so of each secret a certificate promises what it does of one that was missed"
-                if counted.public.origin == "policy"  # and then no secret is learned without noise
+                if counted.public.origin == "policy"  # so no secret is learned without noise
                 else "and a certificate will be void"
             )
         )
@@ -699,9 +708,9 @@ def _screening_notes(
 
 
 def describe_all_secrets(counted: rates.PolicyRates) -> list[str]:
-    """What the rates are of, and what they are of all secrets, where messages that were drawn hold
-    several; a warning where the two differ by more than their error. Promises are of one secret of
-    a message."""
+    """Sentences on what the rates are about, and on the rates over all secrets if the drawn
+    messages hold several, with a warning if the two differ by more than their error. Promises are
+    about one secret in a message."""
     each = {name: rate for name in rates.RATE_NAMES if (rate := getattr(counted, name)).all_secrets}
     if not each:
         was_read_twice = any(getattr(counted, name).reread_counts for name in rates.RATE_NAMES)
@@ -736,22 +745,22 @@ def describe_all_secrets(counted: rates.PolicyRates) -> list[str]:
 
 # --------------------------------------------------------------------------- what was screened
 def is_deduplicated_by_likeness(summary: Mapping[str, Any]) -> bool:
-    """Whether a text was screened so that a message may have been left out for its likeness to
-    others: near duplicates, or a Bloom filter's. One message then decides whether any number of
-    others is read, so what is trained on such a folder has no certificate."""
+    """Whether screening may have left a message out because it is like others: as a near duplicate,
+    or by a Bloom filter. One message may then decide whether any number of others is read, so what
+    is trained on such a folder has no certificate."""
     return bool(summary["dedup"] != "none" and summary["dedup_by"] != "exact")
 
 
 def stored_rates(corpus: StrPath) -> rates.PolicyRates | None:
-    """The rates of a screened folder as :func:`rates_of_screened_folder` has them; None of any
-    other text."""
+    """The rates of a screened folder, by :func:`rates_of_screened_folder`; None for any other
+    text."""
     return rates_of_screened_folder(corpus) if screened_folder.is_screened_folder(corpus) else None
 
 
 def rates_of_screened_folder(folder: StrPath) -> rates.PolicyRates:
-    """The rates of a screened folder, as they were counted when it was made; of the pairs that were
-    judged until now, this one was chosen. Raises ``ValueError`` where the labels that judged were
-    read again since."""
+    """The rates of a screened folder, as counted when it was made, with bounds for all pairs that
+    were judged by now, since this pair was chosen from these. Raises ``ValueError`` if the labels
+    that judged it were read again since."""
     summary = screened_folder.read_screening_summary(folder)
     labels = summary["labels"] or {"judged": 1, "sha256": None}
     registry.refuse_earlier_reading(labels["sha256"], labels.get("reading_sha256"))

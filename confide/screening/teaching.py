@@ -1,4 +1,4 @@
-"""Teaching a screening policy as one call, judged on people who did not teach it.
+"""Teach a screening policy in one call, and judge it on people who did not teach it.
 
 >>> import tempfile
 >>> from crtlib.text import customersim, jsonl
@@ -53,17 +53,17 @@ from crtlib.text import corpora, data_points
 from crtlib.text.records import Point
 
 FROM_NOTHING = "none"
-"""As a backbone: a tagger that learns from nothing, though an encoder is installed."""
+"""The backbone of a tagger that starts from nothing, even if an encoder is installed."""
 LEAST_OF_A_KIND = 10
-"""Secrets of a kind, of fewer of which a learning curve says nothing."""
+"""The least number of secrets of a kind for a learning curve to say something about it."""
 
 
 @dataclass(frozen=True)
 class TaughtTagger:
-    """A tagger, and what its policies ``pi`` and ``pi_c`` do on people who did not teach it.
+    """A tagger, and how its policies ``pi`` and ``pi_c`` do on people who did not teach it.
 
-    ``rates`` has each policy as pi and as its own pi_c: what it would be alone. ``shift`` is how
-    unlike the judging text is to the teaching one: what to compare the shift of other text with.
+    ``rates`` has each policy as pi and as its own pi_c, as if it were used alone. ``shift`` is how
+    much the judging text differs from the teaching text; compare the shift of other text with it.
     """
 
     tagger: Tagger
@@ -103,16 +103,17 @@ def teach_tagger(
     force: bool = False,
     progress: bool = False,
 ) -> TaughtTagger | None:
-    """Teach a tagger and write it, with its summary, into the private folder ``out``; None where it
-    is there already, made of the same.
+    """Teach a tagger and write it, with its summary, into the private folder ``out``. Returns None
+    if the same tagger is already there.
 
-    ``labels``: one or more folders of ``crtlib label``. Their teaching parts teach, but for what
-    people said who judge, and the judging part of the first one judges; without them the labels
-    that the corpus came with, of which a ``judging_share`` of the users judges. ``epochs``,
+    ``labels``: one or more folders of ``crtlib label``. Their teaching parts teach, without turns
+        of
+    people who judge, and the judging part of the first folder judges. Without folders, the labels
+    that the corpus came with are used, and a ``judging_share`` of the users judges. ``epochs``,
     ``backbone``, ``threshold`` and ``int8`` are those of
-    :func:`crtlib.screening.tagger.train_tagger`. Without a ``backbone`` the encoder is taken that
-    is installed, if one is; "none" takes none. ``curve``: say by kind what reading has taught
-    (:func:`measure_learning_curve`). Raises ``ValueError`` where nothing is labelled.
+    :func:`crtlib.screening.tagger.train_tagger`. The default ``backbone`` is the encoder that is
+    installed, if any; "none" uses none. ``curve``: also report by kind what reading has taught
+    (:func:`measure_learning_curve`). Raises ``ValueError`` if nothing is labelled.
     """
     backbone = None if backbone == FROM_NOTHING else backbone or default_backbone()
     check_allowed("judging_share (--heldout)", judging_share, 0 < judging_share < 1, "in (0, 1)")
@@ -163,7 +164,7 @@ def teach_tagger(
             )
         if backbone:
             load_encoder(backbone)
-        text_registry.register_text(corpus)  # what is refused before this has judged nothing
+        text_registry.register_text(corpus)  # after all refusals, which must not count as judging
         for policy_name in (name, f"{name} pi_c"):  # each is judged alone
             policy_pairs = record_judged_pair(
                 folders[0], pi=policy_name, pi_c=policy_name, corpus=facts["corpus"]
@@ -202,18 +203,18 @@ def teach_tagger(
 def measure_learning_curve(
     teaching: Sequence[Point], by: rates.ClusterUnit, *, seed: int, **fitted: Any
 ) -> list[dict[str, Any]]:
-    """How many secrets of a kind taggers miss that a quarter and a half of the teaching people
-    taught, on the other half: so no label that judges is asked.
+    """Measure how many secrets of each kind are missed by taggers taught by a quarter and by half
+    of the teaching people. They are tested on the other half, so no judging label is used.
 
     Args:
-        teaching: Points that teach, with what readers marked.
-        by: Who is on one side alone: "user" or "dialogue".
-        seed: Of the split and of training.
+        teaching: Points that teach, with the readers' marks.
+        by: What must not be on both sides: a "user" or a "dialogue".
+        seed: The seed of the split and of training.
         fitted: Further arguments of :func:`crtlib.screening.tagger.train_tagger`.
 
     Returns:
-        Of each size ``turns`` and, by kind, (missed, of): all secrets, none counted twice. Empty
-        where a part holds no secret.
+        For each size, ``turns`` and by kind (missed, of) over all secrets. Empty if a part holds no
+        secret.
     """
     people = sorted({rates.cluster_of(p, by) for p in teaching})
     order = [people[k] for k in np.random.default_rng([seed, 1]).permutation(len(people))]
@@ -237,8 +238,9 @@ def measure_learning_curve(
 
 
 def describe_learning_curve(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line a kind: what was missed after a quarter and a half of the teaching turns, and about
-    what would be after another hour of reading, if it goes on so (a power of the turns)."""
+    """One line for each kind: what was missed with a quarter and with half of the teaching people,
+    and about what would be missed after another hour of reading if the trend (a power of the number
+    of turns) continues."""
     if not rows:
         return []
     (first, n1), (last, n2) = ((row["kinds"], row["turns"]) for row in rows)

@@ -1,1 +1,1 @@
-"""Text from outside: exports, mail and chats of others become a corpus folder."""
+"""Text from outside: turn other people's exports, mail and chats into a corpus folder."""

@@ -1,8 +1,8 @@
-"""From an officer's limits back to a plan that meets them, or to what is missing.
+"""Find a plan that meets an officer's limits, or state what is missing.
 
-Each pair of policies is judged by labels, as ``crtlib train --labels`` would, and prepared as that
-would; so the bounds of a row are those that its certificate will have. All pairs that were looked
-at are charged in all rows: who takes the best of many has chosen by these labels.
+Each pair of policies is judged by labels and prepared just as ``crtlib train --labels`` would do,
+so the bounds in a row are those that its certificate will have. All pairs that were tried are
+charged in all rows, because whoever takes the best of many chooses by these labels.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from crtlib.studies.study_data import PreparedData
 from crtlib.training import schedules
 
 TRIED_EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
-"""The noise that is tried, by the epsilon of one data point in clear."""
+"""The noise levels that are tried, by the epsilon of one data point in clear."""
 CHOICE_NOTE = (
     "which plan is advised follows from the text without noise: a certificate treats its settings "
     "as known"
 )
 LABEL_MULTIPLES = tuple(1.05**k for k in range(1, 120))
-"""How many times as many labels are thought of, if those that are there are too few."""
+"""The factors by which the number of labels is imagined to grow, if there are too few."""
 
 
 @dataclass(frozen=True)
 class AdviceRow:
-    """A pair of policies with the least noise that meets the limits (or, where none does, with the
-    most that was tried): the bounds of its certificate."""
+    """A pair of policies with the least noise that meets the limits, or if none does the most that
+    was tried, and the bounds that its certificate will have."""
 
     policy: str
     conservative: str
@@ -70,30 +70,29 @@ class AdviceRow:
     epsilon: float
     noise: float
     private: float
-    """The share of the points that is private."""
+    """The share of points that are private."""
     redacted: float
-    """The share of the characters that is masked."""
+    """The share of characters that are masked."""
     rates: Mapping[str, Any]
     judged: Sequence[Mapping[str, Any]]
-    """The limits, each with what is certified and whether that meets it."""
+    """Each limit, with the bound that is certified and whether it meets the limit."""
     guess: float
-    """How often a guess is right at most, in [0, 1]."""
+    """The largest chance that a guess is right, in [0, 1]."""
     read: int | None
-    """Turns that must be read, in all, until it meets the limits, if the policies go on to fail as
-    often as on these labels; None where as many as can be drawn, one of each person, are not
-    enough."""
+    """How many turns must be read in all until it meets the limits, if the policies keep failing as
+    often as on these labels; None if even one turn from each person would not be enough."""
     tried: Sequence[Mapping[str, Any]] = ()
-    """For each of :data:`TRIED_EPSILONS` noise, guess, the limits as judged, and whether all are
-    met."""
+    """For each of :data:`TRIED_EPSILONS`: the noise, the guess, the judged limits, and whether all
+    are met."""
     void: Sequence[str] = ()
-    """Why a certificate of it would be void."""
+    """Why its certificate would be void."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The ``rows``, which of them is advised (None: none meets the limits), and why. ``turns`` were
-    drawn, each of another of the text's so many ``people``, or what ``owners`` names; ``pairs`` of
-    policies have judged these labels."""
+    """The ``rows``, which of them is advised (None: none meets the limits), and why. ``turns`` is
+    how many turns were drawn, each from a different one of the text's ``people``, or of what
+    ``owners`` names; ``pairs`` is how many pairs of policies these labels have judged."""
 
     rows: tuple[AdviceRow, ...]
     best: int | None
@@ -105,11 +104,11 @@ class Advice:
     owners: str = "people"
 
     def json(self) -> dict[str, Any]:
-        """As one JSON object, schema ``crtlib/advice/1``."""
+        """The advice as one JSON object, schema ``crtlib/advice/1``."""
         return {"schema": "crtlib/advice/1", "ok": self.best is not None, **asdict(self)}
 
     def text(self) -> str:
-        """For a terminal, at most 80 columns where names allow."""
+        """The advice for a terminal, at most 80 columns wide where names allow."""
         head = f"{'':4}{'private':>8}{'redacted':>9}{'trace':>9}{'public':>9}"
         lines = [f"{head}{'epsilon':>9}{'noise':>7}{'guess':>7}{'read':>8}  limits"]
         for k, r in enumerate(self.rows, 1):
@@ -133,7 +132,7 @@ class Advice:
         return "\n".join([*lines, self.why, *note, *self.commands])
 
     def page(self) -> str:
-        """A page with the rows, and the guess of each over :data:`TRIED_EPSILONS` as a picture."""
+        """A page with the rows, and a plot of each row's guess over :data:`TRIED_EPSILONS`."""
         return html.render_template(
             "advise.html.j2",
             a=self,
@@ -144,7 +143,7 @@ class Advice:
 
 
 def _owners_of_turns(about: Mapping[str, Any]) -> str:
-    """What one turn each was drawn of, as a word for a person: people or conversations."""
+    """The word for those from whom one turn each was drawn: people or conversations."""
     return {"user": "people", "dialogue": "conversations"}[str(about["by"])]
 
 
@@ -160,24 +159,25 @@ def advise_on_limits(
     trials: int = 1,
     **settings: Any,
 ) -> Advice:
-    """Which policies and how much noise meet limits, what that costs, or what is missing.
+    """Find which policies and how much noise meet some limits, at what cost, or what is missing.
 
     Args:
-        labels: A folder of ``crtlib label`` that somebody has read; it counts the pairs judged.
-        require: Limits as of ``crtlib certify --require``.
-        policies: Policies that are tried; by default the corpus' own, if any.
-        conservative: Conservative policies. Each policy is tried with each of them.
-        units: Units. Each such pair is tried for each of them.
-        hours: How long people can still read.
+        labels: A folder of ``crtlib label`` that somebody has read; it counts the pairs it judges.
+        require: Limits, as for ``crtlib certify --require``.
+        policies: The policies to try; by default the corpus's own, if it has one.
+        conservative: Conservative policies; each policy is tried with each of these.
+        units: Units; each such pair is tried with each of these.
+        hours: How many more hours people can read.
         trials: How many trainings will be compared, each of which is charged.
-        settings: Fields of a training (:class:`confide.recipe.Crt`), as ``epochs`` or ``init``.
+        settings: Fields of a training (:class:`confide.recipe.Crt`), such as ``epochs`` or
+            ``init``.
 
     Raises:
-        ValueError: For limits that are none, and for what cannot be judged or trained on.
+        ValueError: For malformed limits, and for what cannot be judged or trained on.
 
     Guarantee:
-        What is said of a plan, limit by limit, is what its certificate says once it was carried
-        out: both are a sum of the same sources. Test: ``tests/release/test_advise.py::
+        What is stated about a plan, limit by limit, is what its certificate states once it is
+        carried out: both combine the same sources. Test: ``tests/release/test_advise.py::
         test_what_is_said_of_a_plan_is_said_by_its_certificate``.
     """
     if not require:
@@ -235,7 +235,9 @@ def advise_on_limits(
 
 
 def _find_free_name(name: str) -> str:
-    """A name of a folder that is not here: this one, or the first of ``name-2``, ``name-3``..."""
+    """A folder name that is not taken here: ``name``, or the first free of ``name-2``,
+    ``name-3``...
+    """
     names = itertools.chain([name], (f"{name}-{k}" for k in itertools.count(2)))
     return next(each for each in names if not Path(each).exists())
 
@@ -244,8 +246,8 @@ def _options_of_a_like_draw(
     about: Mapping[str, Any], pairs: Sequence[tuple[str, str, str]]
 ) -> list[str]:
     """Options of ``crtlib label sample`` that draw labels like those that judged these pairs of
-    policies: of people or of conversations, of the same kinds, with the files of somebody's own
-    that policies read sealed anew.
+    policies: by person or by conversation, with the same kinds, and with a new seal on custom files
+    that the policies read.
 
     Guarantee:
         Test: ``tests/release/test_advise.py::
@@ -268,8 +270,8 @@ def _advise_on_pair(
     people: int,
     trials: int,
 ) -> AdviceRow:
-    """The advice on a pair of policies. So many ``pairs`` were judged by the labels, which are so
-    many ``turns``, each of another of the ``people``."""
+    """The advice on one pair of policies. The labels have judged ``pairs`` pairs; they are on
+    ``turns`` turns, each from a different one of ``people`` people."""
     counted, parts = prepared.rates, prepared.prepared
     rates = rates_from_json(counted.to_json(), policy_pairs=pairs)
     prepared = replace(prepared, known=rates)
@@ -288,7 +290,7 @@ def _advise_on_pair(
 
     def at(epsilon: float, rates: PolicyRates) -> dict[str, Any]:
         """The limits as the certificate of a training would judge them, whether all are met, and
-        how often a guess is right."""
+        the largest chance of a right guess."""
         planned, judged_by = ready(epsilon), replace(prepared, known=rates)
         phases = crt_study.schedule_phases(planned)
         event = schedules.combine_phase_events(phases)
@@ -322,7 +324,7 @@ def _advise_on_pair(
     taken = tried[max(met - 1, 0)]
     most = people / turns
     can_be_drawn = (*(m for m in LABEL_MULTIPLES if m < most), most)
-    # A draw of its own reaches those who taught a policy too, of whom its labels do not speak.
+    # A new draw also reaches those who taught a policy, whose labels do not count.
     speaks = (1 - counted.apart / people) * turns / max(1, turns - counted.left_out)
     enough = (
         times
@@ -346,8 +348,8 @@ def _advise_on_pair(
 
 
 def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
-    """The rates after so many times as many labels that count, if policies fail as often as on
-    these: a draw of its own, which judges all pairs once more."""
+    """The rates that ``more`` times as many counted labels would give, if policies failed as often
+    as on these. They would be a new draw, which judges all pairs again."""
 
     def enlarged(counts: tuple[int, int]) -> tuple[int, int]:
         failures, judged_secrets = counts
@@ -376,7 +378,7 @@ def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
 def _explain_unmet(
     rows: Sequence[AdviceRow], about: Mapping[str, Any], hours: float
 ) -> tuple[str, int | None]:
-    """Why no row meets the limits, and how many turns to draw, if that would help."""
+    """Why no row meets the limits, and how many turns to draw if that would help."""
     if all(r.void for r in rows):
         return f"no plan has a promise; void: {' '.join(rows[0].void)}", None
     near = min((r.read for r in rows if r.read is not None), default=None)
@@ -387,7 +389,7 @@ def _explain_unmet(
             f"none meets the limits, were a turn of each of the {int(about['users']):,} {who} "
             f"read: {missing}; it takes better policies, or more {who}"
         ), None
-    needed = near * labelled.SECONDS_PER_TURN / 3600  # those that were read are another draw
+    needed = near * labelled.SECONDS_PER_TURN / 3600  # a new draw, of which none is read
     why = (
         f"none meets the limits ({missing}): needs a draw of its own of {near:,} turns, "
         f"{math.ceil(10 * needed) / 10:g} hours"
@@ -398,7 +400,7 @@ def _explain_unmet(
 
 
 def _unmet_limits(rows: Sequence[AdviceRow]) -> Iterator[str]:
-    """Each limit that no row meets, with the least that is certified."""
+    """Each limit that no row meets, with the smallest bound that is certified."""
     for judged in zip(*(r.judged for r in rows), strict=True):
         if not any(row["met"] for row in judged):
             limit = judged[0]["limit"]

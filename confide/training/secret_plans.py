@@ -1,4 +1,4 @@
-"""Secret protection for a corpus of one's own: who holds which secret, and the plan.
+"""Plan secret protection for your own corpus: who holds which secret, and with which weights.
 
 >>> import pathlib, tempfile
 >>> from crtlib.text import customersim, jsonl
@@ -50,17 +50,17 @@ from crtlib.training.phases import PrivacyEvent
 from crtlib.values import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 DEFAULT_BATCH_SIZE, DEFAULT_EPOCHS = 64, 8
-"""Batch size and passes over the text of a plan, where they are not given."""
+"""A plan's batch size and passes over the text, unless they are given."""
 PUBLIC_PLAN_FILES = ("plan.json", "weights.parquet")
 PUBLIC_KNOWLEDGE = "which points hold which secret, and the weights"
 SECRET_LIST_NAME = "a list of secrets"
-"""What stands in the place of a policy's name where the secrets come from a table."""
+"""The name used in place of a policy's if the secrets come from a table."""
 
 
 @dataclass(frozen=True)
 class SecretPlanResult:
-    """A plan of a corpus: its ``summary`` without names, the ``table`` of all plans that were
-    tried, and ``why`` this one was taken."""
+    """A plan for a corpus, with its ``summary`` (without names), the ``table`` of all plans that
+    were tried, and ``why`` this one was chosen."""
 
     plan: ProtectionPlan
     summary: dict[str, Any]
@@ -68,7 +68,7 @@ class SecretPlanResult:
     why: str
 
     def text(self) -> str:
-        """For a terminal."""
+        """The plan in lines for a terminal."""
         shown = self.table.to_string(index=False, float_format="{:.4g}".format)
         lines = [
             f"secrets {self.summary['secrets']:,} ({self.summary['by']}s) · "
@@ -100,15 +100,15 @@ def make_secret_plan(
     targets: str = "sqrt",
     force: bool = False,
 ) -> SecretPlanResult | None:
-    """Who holds which secret in ``corpus``, and the plan under which each keeps its promise, in the
-    folder ``out``; None where it is there already, made of the same.
+    """Find who holds which secret in ``corpus``, and write into the folder ``out`` a plan that
+    keeps the promise for each secret. None if the same plan is already there.
 
-    The secrets are the values of ``table`` (``user,secret[,kind][,p][,r]``) or what ``policy``
-    flags; ``by`` says what gets one promise. Of several ``scales`` the one that ``take`` names is
-    written, or else that which keeps most text for its noise. ``plan.json`` and
-    ``weights.parquet`` (with pseudonyms) are public files, all others private.
+    The secrets are the values in ``table`` (``user,secret[,kind][,p][,r]``) or what ``policy``
+    flags; ``by`` is what gets a promise of its own. With several ``scales``, the plan for the one
+    in ``take`` is written, or else the plan that keeps most text for its noise. ``plan.json`` and
+    ``weights.parquet`` (with pseudonyms) are public files; all others are private.
 
-    Raises ``ValueError`` for a screened folder, among much else.
+    Raises ``ValueError`` for a screened folder, among other things.
     """
     _refuse_screened_folder(corpus)
     if (table is None) == (policy is None):
@@ -154,8 +154,8 @@ def make_secret_plan(
 
 
 def _refuse_screened_folder(corpus: StrPath) -> None:
-    """There a message may have decided whether, or how, another one is read, which holds none of
-    its secrets: a plan counts who holds a secret, and nobody else."""
+    """Refuse a screened folder. There a message may have decided whether or how another one is read
+    that holds none of its secrets, but a plan counts only the points that hold a secret."""
     if screened_folder.is_screened_folder(corpus):
         raise ValueError(
             f"{corpus}: is screened, so one message may have decided how others are read, and a "
@@ -164,7 +164,8 @@ def _refuse_screened_folder(corpus: StrPath) -> None:
 
 
 def _describe_teachers(name: str, corpus: StrPath) -> dict[str, Any]:
-    """What taught the policy of this name, if anything did, and how many people of the text."""
+    """What taught the policy of this name, if it was taught, and how many people of the text
+    did."""
     policy = policy_by_name(name)
     if not policy.learned:
         return {}
@@ -179,7 +180,7 @@ def _point_batches(corpus: StrPath, unit: str) -> Iterator[tuple[Point, ...]]:
 
 
 def _choose_plan(plans: Sequence[ProtectionPlan], take: float | None) -> tuple[ProtectionPlan, str]:
-    """The plan that is written, and why."""
+    """The plan to write, and why."""
     if take is not None:
         chosen = next((p for p in plans if p.scale == take), None)
         if chosen is None:
@@ -199,7 +200,7 @@ def _choose_plan(plans: Sequence[ProtectionPlan], take: float | None) -> tuple[P
 def _plan_summary(
     plan: ProtectionPlan, holders: SecretHolders, matrix: sparse.csr_array
 ) -> dict[str, Any]:
-    """What ``plan.json`` says of a plan, as JSON values."""
+    """The content of ``plan.json``, as JSON values."""
     name = {"rounds": "steps", "certified_gap": "gap"}
     plain = {name.get(k, k): "inf" if v == math.inf else v for k, v in plan.summary().items()}
     pairs = sorted({(float(p), float(r)) for p, r in zip(plan.prior, plan.promised, strict=True)})
@@ -230,12 +231,12 @@ def _write_plan(
 
 
 def one_of(names: Iterable[str]) -> Any:
-    """A text that is one of these."""
+    """A pydantic field for a text that is one of ``names``."""
     return Field(pattern=f"^({'|'.join(names)})$")
 
 
 class SavedPlan(BaseModel):
-    """``plan.json``, as far as a training reads it: types and ranges, before a step is taken."""
+    """``plan.json``, as far as a training reads it; types and ranges are checked before a step."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
     unit: Literal["turn", "dialogue", "user"]
@@ -252,9 +253,10 @@ class SavedPlan(BaseModel):
 def read_secret_plan(
     folder: StrPath, corpus: StrPath, text: Corpus
 ) -> tuple[ProtectionPlan, dict[str, Any], Sequence[Point]]:
-    """The plan that :func:`make_secret_plan` wrote of this corpus, which holds this text, its
-    summary with the policy, and the points. Refuses what is no plan, and one of another corpus."""
-    _refuse_screened_folder(corpus)  # plans of one were made by crtlib 0.3
+    """Read the plan that :func:`make_secret_plan` wrote for this corpus, whose text is ``text``.
+    Returns the plan, its summary with the policy, and the points. Refuses a folder that is not a
+    plan, and a plan for another corpus."""
+    _refuse_screened_folder(corpus)  # crtlib 0.3 made plans for screened folders
     home = Path(folder)
     marked = outputs.require_marker(home)
     if marked["command"] != "protect":
@@ -310,7 +312,7 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 
 def user_files_of_plan(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the user brought that decided which secrets the plan knows, by names that may be shown:
+    """What the user supplied that decided which secrets the plan knows, by names that may be shown:
     a list, or files of the policy."""
     if summary["policy"] == SECRET_LIST_NAME:
         return ("the list of secrets",)
@@ -320,14 +322,14 @@ def user_files_of_plan(summary: Mapping[str, Any]) -> tuple[str, ...]:
 def account_secrets(
     run_events: Sequence[PrivacyEvent], plan: ProtectionPlan, folder: StrPath
 ) -> pd.DataFrame:
-    """A row for each secret: what was promised, and the ``posterior`` that the events of the run
-    allow."""
+    """A table with a row for each secret: what was promised, and the ``posterior`` that the events
+    of the run allow."""
     names = _read_table(Path(folder) / "secrets.parquet").secret
     events = [e for e in run_events if isinstance(e, WeightedGaussian)]
     bound, _ = secret_protection.secret_guess_bounds(
         events, plan.incidence, prior=plan.prior, neighbouring_relation=plan.neighbouring_relation
     )
-    # A plan meets its promises to 1e-9: the last digits of a binding one are no broken promise.
+    # A plan meets its promises up to 1e-9, so last digits do not break a promise that is binding.
     is_kept = bound <= plan.promised * (1 + 1e-9)
     posterior = np.where(is_kept, np.minimum(bound, plan.promised), bound)
     table = {"secret": names, "prior": plan.prior, "promised": plan.promised}

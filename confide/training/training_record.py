@@ -1,8 +1,9 @@
-"""What a training leaves: the model, its line in the odometer, and ``record.json``.
+"""What a training leaves behind: the model, its line in the odometer, and ``record.json``.
 
-The record is private (0600) and signed. It holds what :mod:`confide.release.certify` says beside
-the promise, which is that of the released files: rates with bounds, hashes of the text, the labels,
-the policies and the model, what was planted, the versions. It holds no text.
+The record is private (0600) and signed. The promise of a certificate is that of the released files;
+the record holds everything else that :mod:`confide.release.certify` states: rates with bounds,
+hashes of the text, the labels, the policies and the model, what was planted, the versions. It holds
+no text.
 
 >>> policy_hash("oracle") == policy_hash("oracle"), policy_hash("oracle") == policy_hash("none")
 (True, False)
@@ -72,37 +73,38 @@ from crtlib.training.run_state import TrainingRun
 RECORD_FORMAT = "crtlib/run/2"
 SIGNED_RECORD_FILE = "record.json"
 PERPLEXITY_BOUNDS = tuple(2.0**k for k in range(1, 13))
-"""Bounds between which a model card says that a perplexity lies."""
+"""The bounds of the intervals in which a model card states a perplexity."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished training of any method: its model, what it promises, and what is said of it."""
+    """A finished training by any method: its model, what it promises, and facts about it."""
 
     run: TrainingRun
     facts: TrainingFacts
-    """For ``--json`` and a model card."""
+    """Facts for ``--json`` and a model card."""
     settings: TrainingFacts
-    """How it was made, without paths of this machine."""
+    """The settings it was made with, without paths on this machine."""
     model_files: TrainingFacts
-    """What lies beside the weights."""
+    """What is saved beside the weights."""
     sources: Sequence[file_sources.FileSource]
-    """What the files that are released may know of the text."""
+    """What the released files may know of the text."""
     record: TrainingFacts
-    """How it was done, for :func:`build_record`."""
+    """How the training was done, for :func:`build_record`."""
     promise: str = ""
-    """That of its certificate at the end of the training, in words."""
+    """The promise of its certificate at the end of the training, in words."""
     holds: bool = False
     """Whether that certificate holds."""
     lines: Sequence[str] = ()
-    """For a person."""
+    """A summary to print."""
     study: CrtStudy | None = None
     fitted: TrainedStudy | None = None
     rows: Sequence[StudyRow] = ()
     """The measurements of a study."""
     secrets: pd.DataFrame | None = None
-    """Of a plan, a row for each secret, by pseudonym: what was promised, and the ``posterior`` that
-    was accounted for what was done. A training that was cut short may have spent more."""
+    """For a plan, a row for each secret, by pseudonym: what was promised, and the ``posterior``
+    accounted for the steps in this run's ledger. If the training was interrupted, more may have
+    been spent."""
     keeps_promises: bool = True
     """Whether each of these secrets is within its promise."""
 
@@ -114,8 +116,8 @@ def preview_promise(
     meter: OdometerRun,
     spent: spending.SpentBudget,
 ) -> tuple[composed_promise.ComposedPromise, list[str]]:
-    """What a certificate of a training would promise, and why it would be void: one with this
-    ``content`` of its record, whose files know these ``sources``."""
+    """What the certificate of a training would promise, and why it would be void, given the
+    ``content`` of its record and the ``sources`` of its files."""
     content = {**content, "searched": {"trials": meter.facts["trials"]}}
     preview = certifiable_run.CertifiableRun(
         Path(), content, _promise_of_sources(sources, meter), spent
@@ -125,8 +127,8 @@ def preview_promise(
 
 
 def preview_certificate(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
-    """The parts of the certificate that ``crtlib certify`` would make of a training now, at the end
-    of it; the hash of its weights, which are not written yet, is missing."""
+    """The parts of the certificate that ``crtlib certify`` would make now, at the end of a
+    training; only the hash of the weights is missing, as they are not written yet."""
     content = build_record(trained, meter)
     now = certifiable_run.CertifiableRun(
         Path(), content, _promise_of_sources(trained.sources, meter), meter.spent
@@ -141,10 +143,11 @@ def preview_certificate(trained: TrainingResult, meter: OdometerRun) -> dict[str
 def describe_conditions(
     content: TrainingFacts, sources: Sequence[file_sources.FileSource], meter: OdometerRun
 ) -> dict[str, Any]:
-    """What the line of a run says of the conditions of its own promise, of the fields
-    ``void``, ``assumed``, ``treated_as_public`` and ``declared`` of
-    :class:`confide.odometer_lines.OdometerEntry`: a later certificate composes with it on these.
-    What earlier runs leave is theirs to say, but for what the weights began with."""
+    """The conditions of a run's own promise, for its odometer line: the fields ``void``,
+    ``assumed``, ``treated_as_public`` and ``declared`` of
+    :class:`confide.odometer_lines.OdometerEntry`, under which a later certificate composes with it.
+    Conditions of earlier runs are in their own lines, except whether the starting weights were
+    unprotected."""
     spent_by_start = spending.SpentBudget((), base_unprotected=meter.spent.base_unprotected)
     _, void = preview_promise(content, sources, meter, spent_by_start)
     fold = _promise_of_sources(sources, meter)
@@ -159,8 +162,8 @@ def describe_conditions(
 
 
 def facts_before_training(study: CrtStudy, prepared: PreparedData) -> TrainingFacts:
-    """What the record of a training will say of what its promise hangs on, of one that has taken no
-    step: the fields that :func:`preview_promise` and :func:`describe_conditions` read."""
+    """What the record of a training will state about what its promise depends on, known before the
+    first step: the fields that :func:`preview_promise` and :func:`describe_conditions` read."""
     rates = find_training_rates(study, prepared)
     judged = rates is not RAW_TEXT_RATES and rates.trace.origin != UNKNOWN_RATE.origin
     return {
@@ -180,8 +183,8 @@ def conditions_before_training(
     meter: OdometerRun,
     events: Sequence[SampledGaussian],
 ) -> dict[str, Any]:
-    """:func:`describe_conditions` of a training that is about to take these steps; what is declared
-    of a finished training alone is left out."""
+    """:func:`describe_conditions` for a training that is about to take these steps; declarations
+    are left out, as they belong to a finished training."""
     content = facts_before_training(study, prepared)
     phases = schedule_phases(study)
     sources = collect_sources_of_steps(study, prepared, meter, events, phases, 0)
@@ -191,7 +194,7 @@ def conditions_before_training(
 def _promise_of_sources(
     sources: Sequence[file_sources.FileSource], meter: OdometerRun
 ) -> source_fold.FilesPromise:
-    """What these sources promise, of a screening that is named as the odometer names it."""
+    """What these sources promise, with the screening under its name in the odometer."""
     fold = source_fold.combine_sources(sources)
     return replace(fold, screening=fold.screening and meter.facts["screening"])
 
@@ -201,11 +204,12 @@ def conditions_of_result(
     meter: OdometerRun,
     texts: Iterable[file_sources.SourcedContent] = (),
 ) -> dict[str, Any]:
-    """:func:`describe_conditions` of a finished training, of which ``texts`` may tell more; nothing
-    of one that promises nothing, of a message or by a plan.
+    """:func:`describe_conditions` for a finished training, including the sources of further
+    ``texts``. Empty for a training that promises nothing, neither by noise for points nor by a
+    plan.
 
     Guarantee:
-        The line of a plan's training says whether anything voids what it promises. Test:
+        The line of a training with a plan states whether anything voids its promise. Test:
         ``tests/release/test_secret_plans.py::test_what_a_plan_promises_is_of_one_training``.
     """
     if not meter.protects and "plan" not in trained.record:
@@ -215,8 +219,8 @@ def conditions_of_result(
 
 
 def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
-    """All that a certificate says of a finished training: how it was done, versions, the model,
-    and where it is entered."""
+    """Everything that a certificate states about a finished training: how it was done, the
+    versions, the model, and where it is entered."""
     facts, entered = trained.facts, meter.facts
     base = None
     if meter.init != "random":
@@ -235,7 +239,7 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
         "randomness": "operating_system" if meter.secure else "seed",
         "searched": {"trials": entered["trials"], "charged": "plan" not in trained.record},
         "odometer": meter.record_fields(),
-        **({"processes": n} if (n := trained.run.processes) > 1 else {}),  # that trained together
+        **({"processes": n} if (n := trained.run.processes) > 1 else {}),  # if several trained it
         **trained.record,
     }  # fmt: skip
 
@@ -243,7 +247,7 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
 def record_study(
     study: CrtStudy, fitted: TrainedStudy, promise: Guarantee | None, meter: OdometerRun
 ) -> dict[str, Any]:
-    """How the training of a study was done, for :func:`build_record`."""
+    """The record of how a study's training was done, for :func:`build_record`."""
     d = fitted.data
     before = facts_before_training(study, d)
     return {
@@ -263,12 +267,12 @@ def record_study(
 
 
 def describe_corpus(corpus: StrPath, read: Corpus, sha: str) -> dict[str, Any]:
-    """What a certificate says of a corpus of which ``read`` was trained on, without canaries; the
-    hash is that of it all."""
+    """What a certificate states about a corpus. Counts are of the part that was ``read`` in
+    training, without canaries; the hash is that of the whole corpus."""
     users = {d.user for d in read.dialogues}
     if screened_folder.is_screened_folder(corpus):
         summary = screened_folder.read_screening_summary(corpus)
-        turn_counts = screened_folder.read_turn_counts(corpus)  # of each point, which is a dialogue
+        turn_counts = screened_folder.read_turn_counts(corpus)  # by point
         name, turns = summary["corpus"], sum(turn_counts[d.id] for d in read.dialogues)
         dates = {key: summary["about"][key] for key in ("users_are", "from", "to")}
     else:
@@ -280,8 +284,8 @@ def describe_corpus(corpus: StrPath, read: Corpus, sha: str) -> dict[str, Any]:
 
 
 def _phase_rows(study: CrtStudy, fitted: TrainedStudy) -> list[dict[str, Any]]:
-    """The public steps and the private ones. How many gradients were no finite number is exact
-    and private: it is not told here."""
+    """A row for the public steps, and one for each kind of private steps. The exact number of
+    gradients that were not finite is private and left out."""
     prepared, phases = fitted.data.prepared, list[dict[str, Any]]()
     if n := fitted.run.updates["public"]:
         parts = {phase.part for phase in fitted.schedule if isinstance(phase, PublicPhase)}
@@ -297,11 +301,11 @@ def _phase_rows(study: CrtStudy, fitted: TrainedStudy) -> list[dict[str, Any]]:
 
 
 def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
-    """Both policies; of a screened folder those that screened it, and of a method that asks none
-    "none".
+    """Rows for both policies. For a screened folder these are the policies that screened it; for a
+    method that uses no policy, the first is "none".
 
     Guarantee:
-        No certificate names a search that decided nothing. Test: ``tests/reports/
+        No certificate names a search that had no effect. Test: ``tests/reports/
         test_model_cards.py::test_no_search_is_named_where_the_text_was_read_as_it_is``.
     """
     screening, rows, names = study.screening, {}, {"pi": "policy", "pi_c": "conservative"}
@@ -322,10 +326,10 @@ def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
 
 
 def reads_labels_of_real_text(study: CrtStudy) -> bool:
-    """Whether a policy reads the labels of text that nobody simulated.
+    """Whether a policy reads the labels of text that was not simulated.
 
     Guarantee:
-        A text is a simulation's where every dialogue of it is, with its labels. Test:
+        A text counts as simulated only if every dialogue is, together with its labels. Test:
         ``tests/release/test_simulated_text.py``.
     """
     settings = study.screening or vars(study)
@@ -338,7 +342,8 @@ def reads_labels_of_real_text(study: CrtStudy) -> bool:
 
 
 def _canary_record(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
-    """What was planted, and which of it training read, in clear, with noise or without."""
+    """Which canaries were planted, and which of them training read in clear, with noise or
+    without."""
     planted = [
         (p.user.removeprefix(CANARY_USER_PREFIX), p.text)
         for p in d.points
@@ -359,8 +364,8 @@ def _canary_record(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
 
 
 def _list_canaries_read_before(meter: OdometerRun) -> list[int] | None:
-    """Seeds of the canaries that the model which a run started from had read; None where nobody
-    knows, as of one of crtlib without its record."""
+    """The seeds of the canaries that a run's starting model had read; None if unknown, as for a
+    model made by crtlib whose record is missing."""
     bases = [s for s in meter.origin() if isinstance(s, file_sources.BaseSource)]
     if all(base.lineage == "outside" for base in bases):
         return []
@@ -379,13 +384,13 @@ def _list_canaries_read_before(meter: OdometerRun) -> list[int] | None:
 
 # --------------------------------------------------------------------------- writing
 def work_folder(out: StrPath) -> Path:
-    """The private folder beside a model, not for release: what is unfinished, exact scores."""
+    """The private folder beside a model, not for release: unfinished work, exact scores."""
     place = Path(out).absolute()
     return place.with_name(f"{place.name}.work")
 
 
 def make_work_folder(out: StrPath) -> Path:
-    """:func:`work_folder`, made for its owner alone where there is none."""
+    """:func:`work_folder`, created if needed, for its owner only."""
     folder = work_folder(out)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
@@ -399,10 +404,10 @@ def write_training(
     card: CardWriter | None,
     device: str,
 ) -> None:
-    """Write the model as a folder that ``transformers`` loads (a recurrent one as
-    :mod:`crtlib.models.folder` does), with its promise; the marker comes last. What is private
-    goes into :func:`work_folder`, for its owner alone. Others may read the model if it carries a
-    promise. The run is finished in the odometer before the weights take their place."""
+    """Write the model, with its promise, as a folder that ``transformers`` loads (for a recurrent
+    model, that :mod:`crtlib.models.folder` loads); the marker comes last. Private files go into
+    :func:`work_folder`, for their owner only. Others may read the model if its promise holds. The
+    run is finished in the odometer before the weights take their place."""
     work, key, run = make_work_folder(out), seal.ensure_signing_key(meter.folder), trained.run
     with outputs.staged_folder(
         out,
@@ -434,7 +439,7 @@ def write_training(
         sources = frozenset(trained.sources).union(*(text.sources for text in texts.values()))
         for name, text in texts.items():
             release.write(name, file_sources.SourcedContent(text.content, sources))
-        # Before the model takes its place: a run that is killed after that is not done again.
+        # Before the model takes its place, as a run that is killed afterwards is not repeated.
         for name, content in private.items():
             files.write_text(work / name, json.dumps(content, indent=1) + "\n", mode=0o600)
         if trained.secrets is not None:
@@ -445,11 +450,11 @@ def write_training(
 def _public_texts(
     settings: TrainingFacts, facts: TrainingFacts, card: CardWriter | None
 ) -> dict[str, file_sources.SourcedContent]:
-    """What is written beside the weights of a study, with all that it may know.
+    """The texts to write beside the weights of a study, with the sources of what they may know.
 
     Guarantee:
-        A card, also one of somebody's own, is told no exact measure of a text: of what was measured
-        it gets the interval that is declared. Test: ``tests/release/test_declared_counts.py::
+        A card, even a custom one, is given no exact measurement on a text, only the interval that
+        is declared. Test: ``tests/release/test_declared_counts.py::
         test_a_card_is_told_what_is_declared_and_nothing_more_exact``.
     """
     card_facts = {**facts, "bits_per_character": None}
