@@ -466,8 +466,7 @@ def __getattr__(name: str) -> Any:
             return trl.SFTConfig("trainer_output")
 
         def _send_telemetry(self) -> None:
-            """Do nothing. TRL would tell the hub which kind of model each trainer has, and
-            where."""
+            """Do nothing. TRL would tell the hub what kind of model each trainer has and where."""
 
     globals()[name] = SFTTrainer
     return SFTTrainer
@@ -550,8 +549,8 @@ def _recipe_of_adapters(config: Any) -> dict[str, Any]:
 
 
 def _optimizer_of_arguments(args: Any) -> Any:
-    """What makes the optimizer; None, if the arguments are the defaults, is the session's own Adam,
-    which these describe."""
+    """A factory of AdamW with these arguments; None if they are the defaults, which describe the
+    session's own Adam."""
     settings = (args.adam_beta1, args.adam_beta2), args.adam_epsilon, args.weight_decay
     if settings == ((0.9, 0.999), 1e-8, 0.0):
         return None

@@ -112,8 +112,8 @@ class SpentBudget:
     """What earlier runs have spent: the last line of each, without those that were struck.
 
     ``base_unprotected``: the weights that this run started from had learned the text without
-    protection, or with a promise that is void. ``inherited_unprotected``: the runs for which that,
-    or the same of the run itself, is true. ``ancestors``: the runs from whose models this one
+    protection, or with a promise that is void. ``inherited_unprotected``: the runs of which that is
+    true, or that descend from such a run. ``ancestors``: the runs from whose models this one
     descends. ``run_is_struck``: this run was struck. ``excluded_runs``: how many runs do not count
     because they were struck. ``recut_texts``: texts that may have been divided into other
     conversations or people than this text, whose hash is ``corpus`` (None: all runs are on one
@@ -316,7 +316,7 @@ def sum_spending(
     standing = {e.run for e in last_line.values() if e.state != "struck" or not e.because}
     of_other_text = {e.run: e for e in others if e.run not in last_line}.values()
     alive = standing | {e.run for e in of_other_text if e.state != "struck"}
-    shown = ancestors | ancestor_runs(every, alive)  # by a model that started from theirs
+    shown = ancestors | ancestor_runs(every, alive)  # by a model that descends from theirs
     counted = standing | (shown & set(last_line)) | {e.run for e in second_models}
 
     unprotected = {e.run for e in entries if not e.protects}

@@ -126,7 +126,7 @@ class Registry:
         not read if the corpus was entered in this ``form`` before. A form is the hash of what is
         read; for a screened folder it is not that of the original text."""
         if not (self.folder / REGISTRY_KEY_FILE).exists():
-            with open_transaction(self.path):  # a key is there only where a ledger was
+            with open_transaction(self.path):  # a key must not exist without its ledger
                 pass
         with open_transaction(self.path) as base:
             row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
@@ -185,8 +185,7 @@ class Registry:
         )
 
     def has_made(self, name: str) -> bool:
-        """Whether the registry's further file ``name`` was ever made; if it is missing, it is lost.
-        """
+        """Whether the registry's further file ``name`` was ever made; if missing, it is lost."""
         if not self.path.is_file():
             return False
         with open_connection(self.path) as base:
@@ -217,8 +216,7 @@ class Registry:
                 base.execute(f"DELETE FROM {table} WHERE text IN {TEXT_OF_CORPUS_SQL}", (corpus,))
 
     def count_forgotten_texts(self, corpus: str) -> int:
-        """How many other corpora have runs here although it is no longer known whose text they are.
-        """
+        """How many other corpora have runs here although it was forgotten whose text they are."""
         known = {corpus}
         if self.path.is_file():
             with open_connection(self.path) as base:

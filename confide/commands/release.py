@@ -119,7 +119,7 @@ def certify(
         difference, value = certify.compare_certificate_with_run(
             run, out, odometer_folder=odometer, standard=evidence
         )
-        if require:  # other limits than those that were set when it was written
+        if require:  # limits other than those it was written with
             value = value | {"limits": limits.judge_limits(value, require)}
     else:
         difference = None
@@ -192,7 +192,7 @@ def audit(
     from crtlib.models.tensor_files import hash_tensors
 
     places = map(run_audit.find_record, (run, *reference))
-    record, *_ = [place and seal.read_signed(place) for place in places]  # nobody has edited them
+    record, *_ = [place and seal.read_signed(place) for place in places]  # refuses an edited record
     ledgers, tensors = attacks_made.find_ledgers(record), str(hash_tensors(run))
     audited = run_audit.audit_training(
         run, corpus, out, references=reference, claim=claim, guesses=guesses,
@@ -557,7 +557,7 @@ def _guesses_by_copies(
     from crtlib.accounting import guess_bounds
 
     def right(copies: int, **rates: float) -> float:
-        gained = guess_bounds.guess_advantage(  # it is blacked out, or not
+        gained = guess_bounds.guess_advantage(  # whether it was blacked out
             events, copies=copies, neighbouring_relation="replace", group=group, **rates
         )
         return 100 * guess_bounds.right_guess_rate(gained)

@@ -69,10 +69,10 @@ def train(recipe: recipes.Recipe) -> CommandResult:
         if not parallel.process_group().is_leader:
             return CommandResult({})
     lines = [*trained.lines]
-    if trained.facts.get("kind"):  # one without noise may say what somebody wrote
+    if trained.facts.get("kind"):  # without noise it may repeat what somebody wrote
         from crtlib.models import generation
 
-        with contextlib.suppress(ValueError):  # a training that diverged has its lines
+        with contextlib.suppress(ValueError):  # after a training that diverged
             prompt = "USR: " if trained.facts.get("recurrent") else "Hello"
             (said,) = generation.generate_text(recipe.out, prompt, max_tokens=40)
             lines.append(f"it writes: {printable(prompt + said)}")
@@ -266,7 +266,7 @@ def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
     if step == "train":
         (recipe, *_), _ = recipes.choose_recipe(table)
         if "screen" in settings or "labels" not in recipe.model_fields:
-            labels = []  # they have judged already, or there is no policy to judge
+            labels = []  # the labels have judged already, or there is no policy
     places = {
         "ingest": [*table.pop("source", []), "--out", "corpus", "--force"],
         "label": ["corpus", "--out", "labels"],

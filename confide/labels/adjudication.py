@@ -245,7 +245,7 @@ def _bounds_in_reach(
     """For no second reader (share None) and for each of some shares to read again: the turns and
     hours that this takes, and the smallest bound on a rate that it can give for any policy."""
     secrets = sum(bool(spans) for _, spans in marked)
-    judged = register_judged_pairs(about, about["corpus"]) + 1  # each reading judges anew
+    judged = register_judged_pairs(about, about["corpus"]) + 1  # each reading judges again
     rows = []
     for each in (None, *sorted({*SHOWN_SHARES, share})):
         drawn = 0 if each is None else len(_draw_again(marked, about, each) | _marked_tasks(marked))

@@ -190,7 +190,7 @@ def draw_label_tasks(
         write_label_facts(part, about)
         (part / "uses.jsonl").touch()
         asked = (who for t in judge + pool for who in hash_asked_people(digest, t.user, t.id))
-        text_registry.register_text(corpus)  # all before anybody can read them
+        text_registry.register_text(corpus)  # all of this before anybody can read
         register_draw(about, digest, [hash_turn_text(t.text) for t in tasks], asked)
         names = write_forms(forms, part, tasks, flags, about)
     wish = {**how, "secrets": secrets, "rate": rate}

@@ -212,7 +212,7 @@ def import_labels(
         table = pa.Table.from_pylist(rows, LABEL_SCHEMA)
         pq.write_table(table, part / "labels.parquet")
         write_label_facts(part, about)
-        # Before the folder takes its place: a kill in between leaves a reading too many, not too
+        # Before the folder takes its place, so that a kill leaves a reading too many, never too
         # few.
         for some in (earlier, now):  # the registry may lack what an older crtlib imported
             places = {

@@ -114,7 +114,7 @@ def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus:
     reading = hash_reading(folder)
     register_reading(facts["labels"], reading, is_last=False)  # unknown if an older crtlib read it
     refuse_earlier_reading(facts["labels"], reading)
-    pi += f" by {reading}"  # each reading judges anew
+    pi += f" by {reading}"  # each reading judges again
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with files.check_regular_file(Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -23,8 +23,7 @@ from crtlib import files, intervals
 from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.package_data import fill_page
 
-# The registry's tables about labels. Sets drawn with the same seed, and copies of a folder, are
-# one.
+# The registry's tables about labels. Sets drawn with one seed, and copies of a folder, are one set.
 LABEL_TABLES_SQL = """
 CREATE TABLE IF NOT EXISTS drawn (task TEXT, labels TEXT, n INT, PRIMARY KEY (task, labels));
 CREATE TABLE IF NOT EXISTS asked (person TEXT, labels TEXT, PRIMARY KEY (person, labels));
@@ -115,7 +114,7 @@ def open_label_registry(
             people = ((person, facts["labels"]) for person in asked)
             base.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?)", people)
         yield base
-        base.execute("COMMIT")  # else it is as it was when the connection is closed
+        base.execute("COMMIT")  # without it, closing the connection undoes all
     if not made:
         registry.note_made(path.name)
 

@@ -206,8 +206,8 @@ def _render_evidence_files(
 
 
 def _is_half_written(page: Path) -> bool:
-    """Whether only one of a certificate's two files exists, and we wrote it: the command was killed
-    before the other took its name, and when repeated it makes both."""
+    """Whether only one of a certificate's two files exists, and crtlib wrote it: the command was
+    killed before the other took its name, and when repeated it makes both."""
     certificate_json = page.with_suffix(".json")
     if page.is_file() == certificate_json.is_file():
         return False

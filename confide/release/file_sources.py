@@ -38,8 +38,8 @@ POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1
 
 @dataclass(frozen=True)
 class Screening:
-    """A pair of policies on one text, and upper bounds on its rates: ``trace``, that a secret
-    leaves a trace in the redacted text; ``public``, that a secret is where neither policy flags
+    """A pair of policies on one text, and upper bounds on its rates: ``trace``, of secrets that
+    leave a trace in the redacted text; ``public``, of secrets in text where neither policy flags
     anything."""
 
     id: str
@@ -139,7 +139,7 @@ class DeclaredSource:
 
     @property
     def bits(self) -> float:
-        """How much it may tell at the most."""
+        """The number of bits that it can reveal at most."""
         return math.log2(len(self.among))
 
 
@@ -164,7 +164,7 @@ class StoppedSource:
 
     @property
     def bits(self) -> float:
-        """How much it may tell at the most."""
+        """The number of bits that it can reveal at most."""
         return math.log2(self.steps)
 
 

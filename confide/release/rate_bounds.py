@@ -43,7 +43,7 @@ def with_current_label_counts(
         replaced = registry.count_replaced_turns(told["sha256"])
         told |= {"replaced": replaced} if replaced else {}
         if not told.get("others") or registry.count_other_sets(told["sha256"], sha):
-            told.pop("others", None)  # how many nobody read is not known
+            told.pop("others", None)  # unknown how many nobody read
     if trained.spent:
         trained = replace(trained, spent=with_current_bounds(trained.spent, told, sha))
     if not told or told["judged"] == trained.record["labels"]["judged"]:

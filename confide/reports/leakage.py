@@ -500,7 +500,7 @@ def make_leakage_report(
     its = folders | {"corpus": outputs.with_keyed_hashes(outputs.hash_tree(corpus), key)}
     its |= {
         "text": outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key)
-    }  # in any form: for certify
+    }  # whatever its format, for certify
     recipe: dict = {"command": "report", "options": options | how, "inputs": its}
     if outputs.is_up_to_date(folder, **recipe):
         return _read_report(folder)

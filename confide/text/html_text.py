@@ -90,7 +90,7 @@ class _TextOfHTML(HTMLParser):
         self.unseen = self.quoted = self.kept = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "body":  # a head that was not closed
+        if tag == "body":  # closes an unclosed head
             self._close_to(0)
         if tag in _LINES or tag == "br":
             self.end_line()

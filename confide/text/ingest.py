@@ -164,7 +164,7 @@ def ingest_sources(
         sources: Files, folders or ``hub:owner/name``; or a table in memory.
         out: The corpus folder.
         yes: Use the guessed columns without asking.
-        ask: Is given the line that shows the guess and returns whether to use it; None: use it.
+        ask: Is shown the guess in a line and returns whether to use it; None: use it.
         force: Replace the contents of ``out``.
         progress: Show a bar on a terminal.
         how: The fields of :class:`How`.
@@ -274,7 +274,7 @@ def _write_corpus(
         ``tests/text/test_ingest.py::
         test_a_person_is_called_like_a_conversation_only_where_nobody_is_known``.
     """
-    unique = any(plan.shape != "table" for plan in plans)  # of a record or a conversation
+    unique = any(plan.shape != "table" for plan in plans)  # ids are of records or conversations
     ids: set[str | None] = set()
     total: Counter[str] = Counter()
     left = sys.maxsize if how.limit is None else how.limit

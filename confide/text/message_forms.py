@@ -127,7 +127,7 @@ class IngestSource:
                 no_users=self.how.no_users,
                 longest=max(letters, key=lambda name: letters[name], default=None),
             )
-            ours = self.form in ("mbox", "eml", "slack", "whatsapp")  # whose columns are ours
+            ours = self.form in ("mbox", "eml", "slack", "whatsapp")  # our readers name the columns
             self.guessed = not ours and len(self.columns) > len(given)
             when = self.columns.get("time")
             weak = when and "time" not in given and is_weak_name(when, "time")
@@ -272,7 +272,7 @@ def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | N
     if value is None or value == "":
         return None
     try:
-        if isinstance(value, bool):  # a number to Python
+        if isinstance(value, bool):  # to Python, a number
             raise TypeError
         time = _parse_datetime(value, dates, column)
         since = (time - (EPOCH_UTC if time.tzinfo else EPOCH_WITHOUT_ZONE)) // MILLISECOND

@@ -390,8 +390,8 @@ def _parquet_row(row: pa.RecordBatch) -> dict[str, Any]:
 
 
 def hub_address(name: str, split: str) -> str:
-    """The address of a split's Parquet files on the hub, which keeps every dataset in that format
-    on a branch of its own.
+    """The address of a split's Parquet files on the hub, which converts every dataset to Parquet on
+    a separate branch.
 
     >>> hub_address("hub:ada/own", "train")
     'hf://datasets/ada/own@refs/convert/parquet/default/train/*.parquet'

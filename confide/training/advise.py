@@ -182,7 +182,7 @@ def advise_on_limits(
     """
     if not require:
         raise ValueError("--require: is missing; say 'public <= 1%' or another limit")
-    limits.judge_limits({"verdict": "none"}, require)  # refuses what is no limit
+    limits.judge_limits({"verdict": "none"}, require)  # refuses a malformed limit
     about = labelled.read_label_facts(labels)
     turns, people = int(about["judge"]), int(about["users"])
     pairs_and_units = [
@@ -215,7 +215,7 @@ def advise_on_limits(
         why, r = f"plan {best + 1}: keeps most text for its noise", rows[best]
         options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
         options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit}
-        options |= {"init": "random", **given}  # else a machine with a GPU takes another model
+        options |= {"init": "random", **given}  # else a machine with a GPU chooses another model
         out = _find_free_name("model")
         options |= {"trials": str(trials), "out": out} if trials > 1 else {"out": out}
         words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
@@ -235,9 +235,7 @@ def advise_on_limits(
 
 
 def _find_free_name(name: str) -> str:
-    """A folder name that is not taken here: ``name``, or the first free of ``name-2``,
-    ``name-3``...
-    """
+    """A free name for a folder here: ``name``, or else the first of ``name-2``, ``name-3``..."""
     names = itertools.chain([name], (f"{name}-{k}" for k in itertools.count(2)))
     return next(each for each in names if not Path(each).exists())
 
@@ -279,7 +277,7 @@ def _advise_on_pair(
     meter = odometer_run.open_odometer(
         study.corpus, odometer_fields, init=study.init, protects=True, trials=trials
     )
-    with tempfile.TemporaryDirectory() as new:  # where there is no odometer, none is left
+    with tempfile.TemporaryDirectory() as new:  # creates no odometer for good
         if not meter.folder.is_dir():
             meter = replace(meter, folder=Path(new) / "odometer")
             odometer.prepare_odometer(meter.folder, meter.facts["corpus"])

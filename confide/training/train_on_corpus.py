@@ -287,7 +287,7 @@ class Session:
             )  # fmt: skip
             self.odometer.mark, self.odometer.options = mark, recipe.model_dump(mode="json")
             self.odometer.script = file_sources.script_source()
-            outputs.check_inputs_unchanged(self._inputs, self._hashes)  # while nothing is spent
+            outputs.check_inputs_unchanged(self._inputs, self._hashes)  # before anything is spent
         try:
             self.training, self._result_in_progress = job.begin(
                 checkpoint=checkpoint, secure=secure, memory_gib=recipe.memory, progress=progress,

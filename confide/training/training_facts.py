@@ -121,7 +121,7 @@ def find_judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
     if screening:
         counts = screening["labels"]
         inline = _json_sha256(["labels of the corpus", screening["corpus_sha256"]])
-        # What was judged since then counts as well.
+        # Pairs that were judged since then count too.
         facts = {"judged": d.rates.policy_pairs, "sha256": counts["sha256"] or inline}
     elif d.labels is not None:
         facts = dict(d.labels)
