@@ -1,9 +1,9 @@
 """Which points repeat an earlier one: exactly, by a Bloom filter, or nearly (CRT, Section 3.2).
 
-The pattern goes to :func:`crtlib.screening.preparation.prepare_points`, whose ``dedup`` says on
-which points it acts and whose ``duplicates`` says what becomes of them. It is computed on the raw
-points, so it follows from the text: a secret whose message stands twice may leave a trace by it,
-and is counted as one (:class:`TextCounts`, :mod:`crtlib.screening.rates`).
+This pattern goes to :func:`crtlib.screening.preparation.prepare_points`, whose ``dedup`` decides
+which points it acts on, and whose ``duplicates`` decides what happens to them. The pattern is
+computed from the raw points. So a secret whose message occurs twice may leave a trace in it, and
+counts as a trace (:class:`TextCounts`, :mod:`crtlib.screening.rates`).
 
 >>> from crtlib.text.records import Point
 >>> texts = ["good bye", "my id is 7", "good bye", "Good bye!"]
@@ -29,15 +29,15 @@ from crtlib.text.records import Point
 
 DuplicateMethod = Literal["exact", "bloom", "near"]
 MAX_FULLY_COMPARED_TEXTS = 2**15
-"""Texts up to which every candidate is compared."""
+"""Up to this number of texts, every candidate is compared."""
 MAX_CANDIDATES_PER_TEXT = 2**11
-"""Candidates of each text that are compared where there are more texts."""
+"""Where there are more texts, at most this number of candidates is compared for each."""
 SHINGLE_CHARACTERS = 5
-"""Characters of a substring."""
+"""The length of the substrings by which texts are compared."""
 MINHASH_PERMUTATIONS = 128
-"""Minima of a text."""
+"""The number of minima in the MinHash sketch of a text."""
 MAX_OVERLOOKED_SHARE = 0.01
-"""The share of near pairs, right at the threshold, that may be overlooked."""
+"""The largest share of near pairs, right at the threshold, that may be overlooked."""
 
 
 def mark_repeats(
@@ -47,28 +47,30 @@ def mark_repeats(
     error_rate: float = 1e-6,
     threshold: float = 0.8,
 ) -> list[bool]:
-    """True from the second occurrence of a text onwards; the first occurrence is always False.
+    """Return for each point whether it repeats an earlier one; a first occurrence is always False.
 
-    Points are equal where their texts are and their turns' own words stand at the same places: a
-    policy may answer two that differ in either in two ways. ``"near"`` takes candidates from
-    MinHash and checks them exactly. Texts from one template are near to each other: what only one
-    of them says is lost with it. Of more than ``MAX_FULLY_COMPARED_TEXTS`` different texts each is
-    compared with ``MAX_CANDIDATES_PER_TEXT`` candidates at most, those of its rarest bands, so that
-    time grows as the number of texts does. That overlooks more where one template has thousands of
-    variants: of the near texts of CustomerSim's turns, which are so, none of 318 among 115,000
-    turns, and 46 of 2,334 (2 %) among 345,000.
+    Two points are equal if their texts are equal and their turns' own words are in the same places;
+    if either differs, a policy may answer differently. ``"near"`` takes candidates from MinHash and
+    checks them exactly. Texts from one template are near to each other, and what only one of them
+    says is lost when that one is marked.
+
+    With more than ``MAX_FULLY_COMPARED_TEXTS`` different texts, each is compared with at most
+    ``MAX_CANDIDATES_PER_TEXT`` candidates, those from its rarest bands, so that time grows in
+    proportion to the number of texts. That overlooks more where one template has thousands of
+    variants, as in CustomerSim: it overlooked none of 318 near texts among 115,000 turns, and 46 of
+    2,334 (2 %) among 345,000.
 
     Args:
         points: In the order in which they are read.
         method: ``"exact"`` compares texts. ``"bloom"`` is the one-pass filter of CRT.
             ``"near"`` also marks a text that is near to an earlier one which is not marked itself.
-        error_rate: Of "bloom": the probability, at most, with which a unique text is taken for a
-            repetition. It is replaced by ``<MASK>``, which costs utility and no guarantee.
-        threshold: Of "near": the fraction of ``SHINGLE_CHARACTERS``-character substrings that are
-            shared (Jaccard similarity), in [0.1, 1].
+        error_rate: For "bloom": the largest probability with which a unique text is taken for a
+            repeat. Such a text is replaced by ``<MASK>``, which costs utility but no guarantee.
+        threshold: For "near": the fraction of ``SHINGLE_CHARACTERS``-character substrings that two
+            texts must share (Jaccard similarity), in [0.1, 1].
 
     Returns:
-        One answer a point.
+        One answer for each point.
 
     Raises:
         ValueError: For arguments outside their range, and where the package of a method is not
@@ -76,8 +78,9 @@ def mark_repeats(
             'crtlib[dedup]'``).
 
     Guarantee:
-        "exact" and "bloom" overlook no repetition. "near" marks nothing below the threshold, and
-        overlooks a pair above it with a probability below 1 % where all are compared. Tests:
+        "exact" and "bloom" overlook no repeat. "near" marks nothing below the threshold; where all
+        candidates are compared, it overlooks a pair above the threshold with a probability below
+        1 %. Tests:
         ``tests/screening/test_deduplication.py::
         test_exact_and_an_almost_exact_filter_equal_brute_force``,
         ``tests/screening/test_deduplication.py::
@@ -95,9 +98,10 @@ def mark_repeats(
 def make_duplicate_filter(
     method: DuplicateMethod, size: int, *, error_rate: float = 1e-6
 ) -> Callable[[Sequence[Point]], list[bool]]:
-    """What says of each point whether its text was met before, a batch after another: ``exact`` or
-    ``bloom``, which needs to know about how many there will be."""
-    # It is given the hashes: Python's own hash of a string would differ from run to run.
+    """Return a function that marks, batch by batch, the points whose text was met before.
+
+    ``size`` is about how many points there will be; only ``bloom`` needs it."""
+    # The filter is given hashes: Python's own hash of a string would differ from run to run.
     bloom = method == "bloom"
     met: Any = (
         _import_dedup_package("rbloom").Bloom(max(size, 1), error_rate, int) if bloom else set()
@@ -116,8 +120,8 @@ def make_duplicate_filter(
 
 
 class TextCounts:
-    """Which texts stand in a corpus once, and which more often, by a hash of each. Points are in
-    the form in which they are trained on, as it is there that their copies are found.
+    """Which texts occur once in a corpus and which more often, by a hash of each. Points must be in
+    the form in which they are trained on, since their copies are found in that form.
 
     >>> from crtlib.text.records import Point
     >>> counts = TextCounts(Point(str(i), "u", text) for i, text in enumerate(("a", "b", "a")))
@@ -137,18 +141,18 @@ class TextCounts:
             (self._more if hashed in self._once else self._once).add(hashed)
 
     def stands_elsewhere(self, hashed: int, *, here: bool) -> bool:
-        """Whether a text is that of another point as well.
+        """Whether another point has this text as well.
 
         Args:
             hashed: The text's :func:`hash_point_text`.
-            here: Whether the point that is asked about is itself among those that were counted.
+            here: Whether the point in question is itself among those that were counted.
 
         Returns:
-            False only where no other point has the text: of two texts of one hash both are said to
-            stand elsewhere, which counts a trace too many.
+            False only where no other point has the text. Two different texts with the same hash
+            both give True, which counts a trace too many.
 
         Guarantee:
-            A secret whose message stands twice is counted as a trace, whichever copy holds it.
+            A secret whose message occurs twice is counted as a trace, whichever copy holds it.
             Test: ``tests/screening/test_repeats.py::
             test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats``.
         """
@@ -156,15 +160,15 @@ class TextCounts:
 
 
 def hash_point_text(point: Point) -> int:
-    """64 bits that equal texts share (:func:`mark_repeats`); two others share them with a chance of
-    5e-20, and are then taken for equal."""
+    """A hash of 64 bits that equal points share (equal as in :func:`mark_repeats`). Two different
+    ones share it with a probability of 5e-20, and are then taken to be equal."""
     return int.from_bytes(
         hashlib.blake2b(_policy_input_bytes(point), digest_size=8).digest(), "big"
     )
 
 
 def _policy_input_bytes(point: Point) -> bytes:
-    """All that a policy is shown of a point: its text, and where the turns' own words stand."""
+    """All that a policy is shown of a point: its text, and the places of the turns' own words."""
     spoken = point.spoken_spans or ((0, len(point.text)),)
     return f"{point.text}\x1f{spoken}".encode("utf-8", "surrogatepass")
 
@@ -187,9 +191,9 @@ def _shingles(text: str) -> set[bytes]:
 
 
 def _rows_and_bands(threshold: float) -> tuple[int, int]:
-    """How many minima a band has, and how many bands there are: long bands, so that few candidates
-    are false, but such that the probability ``(1 - t^rows)^bands`` of overlooking a pair at the
-    threshold stays below ``MAX_OVERLOOKED_SHARE``."""
+    """The number of minima in a band, and the number of bands. Bands are as long as possible, so
+    that few candidates are false, while the probability ``(1 - t^rows)^bands`` of overlooking a
+    pair at the threshold stays at most ``MAX_OVERLOOKED_SHARE``."""
     bands = {rows: MINHASH_PERMUTATIONS // rows for rows in range(1, MINHASH_PERMUTATIONS // 2 + 1)}
     rows = max(
         rows for rows, n in bands.items() if (1 - threshold**rows) ** n <= MAX_OVERLOOKED_SHARE
@@ -198,15 +202,16 @@ def _rows_and_bands(threshold: float) -> tuple[int, int]:
 
 
 class _NearTextIndex:
-    """Texts that were met, by bands of the minima of their shingles' hashes: candidates for being
-    near share a band. Each text also has bits, the parity of how many shingles fall on each: two
-    texts differ in no more bits than shingles, so most candidates are refused without a look at
-    them.
+    """An index of the texts that were met, by bands of the minima of their shingles' hashes. Texts
+    that share a band are candidates for being near.
+
+    Each text also has a row of bits, each the parity of how many of its shingles fall on that bit.
+    Two texts differ in no more bits than shingles, so most candidates are rejected unread.
 
     Args:
-        texts: All that will be asked about, by their numbers.
+        texts: All texts that will be asked about, by their numbers.
         threshold: The share of common shingles from which two texts are near.
-        max_candidates: So many texts at most are compared with one, of its rarest bands.
+        max_candidates: The most texts that one is compared with, those from its rarest bands.
     """
 
     def __init__(self, texts: Sequence[str], threshold: float, max_candidates: int) -> None:
@@ -224,7 +229,7 @@ class _NearTextIndex:
         self._shingle_counts = np.zeros(len(texts), dtype=np.int64)
 
     def is_near_an_earlier_one(self, i: int) -> bool:
-        """Whether the text is near to one that was asked about before and was near to none."""
+        """Whether text ``i`` is near to one that was asked about before and was near to none."""
         shingles = _shingles(self._texts[i])
         hashes = [zlib.crc32(shingle) for shingle in shingles]
         self._shingle_counts[i] = len(shingles)
@@ -244,7 +249,7 @@ class _NearTextIndex:
         return np.packbits(counts % 2 == 1).view(np.uint64)
 
     def _buckets_of_bands(self, hashes: list[int]) -> list[array[int]]:
-        """The texts that share each band with one of these hashes."""
+        """For each band of a text with these hashes, the earlier texts that share it."""
         sketch = self._empty_sketch.copy()
         sketch.update_batch(hashes)
         minima = sketch.hashvalues[: len(self._band_numbers) * self._rows]
@@ -252,7 +257,7 @@ class _NearTextIndex:
         return [self._buckets[key.tobytes()] for key in keys]
 
     def _pick_candidates(self, buckets: list[array[int]]) -> list[array[int]]:
-        """The last texts of the rarest bands, until there are enough."""
+        """The latest texts from the rarest bands, until there are enough."""
         picked, left = [], self._max_candidates
         for bucket in sorted(filter(None, buckets), key=len):
             picked.append(bucket[-left:])
@@ -262,7 +267,7 @@ class _NearTextIndex:
         return picked
 
     def _close_by_parity(self, i: int, candidates: list[array[int]]) -> list[int]:
-        """Those candidates that may be near, as few of their bits differ."""
+        """Those candidates that may be near, because few of their bits differ."""
         if not candidates:
             return []
         earlier = np.concatenate(candidates)

@@ -41,10 +41,11 @@ POLICY_ENTRY_POINTS = "crtlib.policies"
 
 # --------------------------------------------------------------------------- of a screened folder
 def screened_folder_policy(folder: str) -> Policy:
-    """As pi_c on a screened folder: flags its private points, so that its split stays.
+    """A policy that flags the private points of a screened folder: as pi_c there, it keeps the
+    folder's split.
 
-    They are read again as dialogues of one turn, which are called as their rows are; where people
-    are the unit a point is called as its user."""
+    The rows of the folder are read as dialogues of one turn, each with the id of its row. Where
+    people are the unit, a point is recognised by its user."""
     by_user = screened_folder.read_screening_summary(folder)["unit"] == "user"
     private = frozenset(
         row["user" if by_user else "id"]
@@ -60,7 +61,7 @@ def screened_folder_policy(folder: str) -> Policy:
 
 # --------------------------------------------------------------------------- by name
 def _make_tagger_policy(folder: str) -> Policy:
-    from crtlib.screening import tagger  # it needs torch, as the three below
+    from crtlib.screening import tagger  # needs torch, as do the three below
 
     return tagger.load_tagger_policy(folder)
 
@@ -104,11 +105,12 @@ _BUILTIN_MAKERS = {
         PolicyMaker("presidio", "[:SPACY_MODEL]", presidio_policy, learned=True),
     )
 }
-"""What the library makes by name; no name of theirs can be taken by another package."""
+"""The policies that the library itself makes, by name; no other package can take these names."""
 
 
 def available_policies() -> dict[str, str]:
-    """Each name a policy can have, and what it takes: ours, registered, of installed packages.
+    """Each available policy's name and what follows it: of our own policies, of registered ones,
+    and of those from installed packages.
 
     >>> available_policies()["list"]
     ':FILE'
@@ -121,23 +123,24 @@ def available_policies() -> dict[str, str]:
 def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     """The policy called ``name``: parts joined by ``+``, each one of ``available_policies()``.
 
-    ``regex:CORPUS`` looks for the shapes of that corpus' secrets. Names that end in
-    ``_conservative`` also flag plain text with a score under 0.9 (CRT, A.4). A ``+`` inside a
-    path is written ``%2B``, a ``%`` ``%25``. The part ``whole_turns`` is what is done with
-    what the others flag (:func:`crtlib.screening.policy_changes.whole_turns_policy`).
+    ``regex:CORPUS`` looks for the shapes of that corpus' secrets. Policies whose names end in
+    ``_conservative`` also flag words whose score for plain text is under 0.9 (CRT, A.4). A ``+``
+    inside a path is written ``%2B``, and a ``%`` is written ``%25``. The part ``whole_turns``
+    flags nothing itself; it extends what the other parts flag
+    (:func:`crtlib.screening.policy_changes.whole_turns_policy`).
 
     Args:
-        name: As on a command line.
-        corpus: Whose shapes ``regex`` alone looks for.
+        name: As written on a command line.
+        corpus: The corpus whose shapes ``regex`` looks for if it names none.
 
     Returns:
-        The policy; its ``name`` is that of its parts.
+        The policy, named after its parts.
 
     Raises:
-        ValueError: In one line that says what is allowed.
+        ValueError: In one line that states what is allowed.
 
     Guarantee:
-        It flags whatever one of its parts flags. Test: ``tests/screening/test_own_policies.py::
+        It flags whatever any of its parts flags. Test: ``tests/screening/test_own_policies.py::
         test_a_union_flags_what_its_parts_flag_and_has_the_kind_of_the_first``.
     """
     parts = list(parse_policy_name(name))
@@ -148,7 +151,7 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
 
 
 def conservative_policy_by_name(name: str, corpus: str | None = None) -> Policy:
-    """:func:`policy_by_name` of the conservative policy: what is refused names that option."""
+    """The conservative policy, by :func:`policy_by_name`; errors name the option of that policy."""
     try:
         return policy_by_name(name, corpus)
     except ValueError as error:
@@ -159,7 +162,7 @@ def conservative_policy_by_name(name: str, corpus: str | None = None) -> Policy:
 
 
 def parse_policy_name(name: str) -> Iterator[tuple[str, str]]:
-    """Of each part its kind and what it takes, as it was before it was written.
+    """The kind and the argument of each part of a policy's name, with ``%2B`` and ``%25`` decoded.
 
     >>> list(parse_policy_name("cautious+list:a%2Bb.csv"))
     [('cautious', ''), ('list', 'a+b.csv')]
@@ -196,8 +199,9 @@ def _make_part(kind: str, argument: str, name: str, corpus: str | None) -> Polic
 
 
 def _guess_meant_name(kind: str, argument: str, name: str) -> str:
-    """What was probably meant by a name that is none: parts between commas, a file or folder
-    without its kind, or a kind that is called nearly so; empty where nothing is near."""
+    """The name that was probably meant by an unknown one: its parts were separated by commas, or it
+    is a file or folder without its kind, or its kind is similar to a known one. Empty where no name
+    is similar."""
     names, path = available_policies(), Path(name)
     if "," in name and all(part.partition(":")[0].strip() in names for part in name.split(",")):
         return "+".join(part.strip() for part in name.split(","))
@@ -221,13 +225,13 @@ def _find_maker(kind: str) -> PolicyMaker | None:
 
 
 def is_learned(name: str) -> bool:
-    """Whether a part of ``name`` is taught from labels, so that only other labels may judge it.
+    """Whether a part of ``name`` was taught from labels, so that only other labels may judge it.
 
     >>> is_learned("regex:multiwoz+cautious"), is_learned("tagger")
     (False, True)
     """
     for kind, argument in parse_policy_name(name):
-        if kind == "screened" and argument:  # as the policies were that screened it
+        if kind == "screened" and argument:  # learned if a policy that screened it is
             before = screened_folder.read_screening_summary(argument)
             if is_learned(before["policy"]) or is_learned(before["conservative"]):
                 return True
@@ -238,15 +242,17 @@ def is_learned(name: str) -> bool:
 
 
 def is_builtin(part: str) -> bool:
-    """Whether a part of a policy's name is this library's own, and not another package's."""
+    """Whether a part of a policy's name is this library's own rather than another package's."""
     return part.partition(":")[0] in _BUILTIN_MAKERS
 
 
 def user_supplied_parts(name: str) -> tuple[str, ...]:
-    """The parts of ``name``, as :func:`strip_paths` shows them, that decide by what their user
-    brought: a file or folder, a model, or code of another package. Nobody here can tell whether
-    that was made from the text that they screen, where one message may then decide how others are
-    read. What comes with this library was not; a tagger says itself what taught it.
+    """The parts of ``name`` that depend on what their user supplied: a file or folder, a model, or
+    code of another package. They are shown as by :func:`strip_paths`.
+
+    Nothing here can tell whether what was supplied was made from the text to be screened; if so,
+    one message may decide how others are read. What comes with this library was not made from that
+    text, and a tagger states itself what taught it.
 
     >>> user_supplied_parts("list:/home/ann/names.txt+regex:customersim+cautious+tagger:T")
     ('list:names.txt',)
@@ -267,7 +273,7 @@ def user_supplied_parts(name: str) -> tuple[str, ...]:
 
 
 def strip_paths(name: str) -> str:
-    """``name`` without the folders of its files: what may be shown.
+    """``name`` without the folders of its files, so that it may be shown.
 
     >>> strip_paths("list:/home/ann/customers.csv+cautious")
     'list:customers.csv+cautious'
@@ -277,7 +283,7 @@ def strip_paths(name: str) -> str:
 
 
 def policy_digest(name: str) -> str:
-    """SHA-256 of a policy: of its name, and of what its files and folders hold.
+    """The SHA-256 of a policy: of its name, and of the contents of its files and folders.
 
     Args:
         name: As :func:`policy_by_name` reads it.
@@ -289,8 +295,8 @@ def policy_digest(name: str) -> str:
         OSError: For a file of the policy that cannot be read.
 
     Guarantee:
-        Another content of a file, or another version of a package that adds a policy, is another
-        policy, so that what labels judged of the one bounds nothing of the other. Test:
+        A policy with other content in a file, or from another version of the package that adds it,
+        is another policy. So what labels showed about the one bounds nothing about the other. Test:
         ``tests/release/test_counted_judgements.py::
         test_every_pair_that_labels_judge_counts_wherever_they_lie``.
 
@@ -304,14 +310,15 @@ def policy_digest(name: str) -> str:
         if argument and path.exists():  # without an argument it would be the current folder
             files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
             content = sources.hash_files(files)
-        # another package's policy is another one in each version
+        # another package's policy counts as a different one in each version
         code = "" if kind in _BUILTIN_MAKERS else _hash_package_code(kind)
         hashes.append(f"{kind}:{content}{code}")
     return hashlib.sha256("+".join(hashes).encode()).hexdigest()
 
 
 def _hash_package_code(kind: str) -> str:
-    """SHA-256 of all files of the package that makes policies, or of the one file that does."""
+    """The SHA-256 of all files of the package that makes policies of this kind, or of the one file
+    that does."""
     files = _list_package_files(kind)
     if files is None:
         files = [_find_source_file(kind)]
@@ -328,14 +335,14 @@ def _find_source_file(kind: str) -> Path:
     code = make if inspect.isroutine(make) or inspect.isclass(make) else type(make)
     try:
         return Path(inspect.getsourcefile(code) or "nowhere").resolve()
-    except TypeError:  # it is of no file
+    except TypeError:  # it was defined in no file
         return Path("nowhere")
 
 
 def _list_package_files(kind: str) -> list[Path] | None:
-    """All files of the package that makes policies of this kind: its topmost folder with an
-    ``__init__.py``, and what its distribution installed, where that lists the maker's file. None:
-    it is of neither, so it may read any file beside it."""
+    """All files of the package that makes policies of this kind: those in its topmost folder with
+    an ``__init__.py``, and those that its distribution installed, where that lists the maker's
+    file. None: the maker's file is in neither, so it may read any file beside it."""
     source = _find_source_file(kind)
     folders = [f for f in source.parents if (f / "__init__.py").is_file()]
     files = set(folders[-1].rglob("*")) if folders and source.is_file() else set[Path]()
@@ -350,14 +357,14 @@ def _list_package_files(kind: str) -> list[Path] | None:
 
 
 def check_policy_files_known(name: str) -> None:
-    """Raise ``ValueError`` for a policy of which nobody can tell later whether it is as it was: one
-    of somebody's own code that is no package.
+    """Raise ``ValueError`` for a policy made by somebody's own code that is no package, since
+    nobody could tell later whether it has changed.
 
     Guarantee:
-        The hash of a policy that passes (:func:`policy_digest`) is another one after any file of
-        the package that makes it was changed, written or deleted. What it imports of other
-        packages, and what it reads elsewhere, is not hashed: a certificate says that this is
-        assumed. Test: ``tests/screening/test_policy.py::
+        If a policy passes, its hash (:func:`policy_digest`) changes whenever a file of the package
+        that makes it is changed, added or deleted. What it imports from other packages, and what it
+        reads elsewhere, is not hashed; a certificate states this as an assumption. Test:
+        ``tests/screening/test_policy.py::
         test_a_policy_of_loose_files_is_not_sealed``.
     """
     for kind, _ in parse_policy_name(name):
@@ -370,8 +377,8 @@ def check_policy_files_known(name: str) -> None:
 
 
 def is_from_file(part: str) -> bool:
-    """Whether a part of a policy is read from a file or folder of somebody's own, or is his code,
-    that does not say what taught it, as a tagger does."""
+    """Whether a part of a policy comes from somebody's own file, folder or code, which does not
+    state what taught it. A tagger does state that."""
     ((kind, argument),) = parse_policy_name(part)
     says_what_taught_it = kind in ("tagger", "tagger_conservative")
     reads_file = bool(argument) and Path(argument).exists()
@@ -379,8 +386,8 @@ def is_from_file(part: str) -> bool:
 
 
 def check_policies_unchanged(names: Iterable[str], digests: Iterable[str]) -> None:
-    """Raise :class:`MachineError` where a policy's files are not those whose hash was taken: all
-    workers must flag alike."""
+    """Raise :class:`MachineError` where a policy's files are not those whose hash was taken, since
+    all workers must flag the same."""
     for name, digest in zip(names, digests, strict=True):
         if policy_digest(name) != digest:
             raise MachineError(

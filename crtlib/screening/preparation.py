@@ -29,22 +29,22 @@ from crtlib.text.records import MASK, Point, Secret
 
 DedupScope = Literal["all", "flagged", "none"]
 SHARE_OF_MASKS_TOLD = 0.1
-"""Where more of the points are a mask and nothing else, it is said."""
+"""Where more than this share of the points is a mask and nothing else, a sentence reports it."""
 DuplicateTreatment = Literal["mask_private", "mask", "drop"]
-"""What becomes of a second occurrence: see :func:`prepare_points`."""
+"""What happens to a second occurrence: see :func:`prepare_points`."""
 CERTIFIABLE_TREATMENTS: tuple[DuplicateTreatment, ...] = ("mask_private", "mask")
-"""The forms in which one message decides about no other (:func:`prepare_points`, Guarantee)."""
+"""Treatments with which no message decides about another (:func:`prepare_points`, Guarantee)."""
 
 
 @dataclass(frozen=True)
 class PreparedPoints:
-    """The two parts that training sees, and what was done to make them.
+    """The public and the private part that training sees, and counts of what was done.
 
-    ``secrets`` of a prepared point are the labelled characters that are STILL in its text, with
+    The ``secrets`` of a prepared point are the labelled characters that are STILL in its text, with
     their spans in the new text: whole secrets that the policy missed, and what its masks left of
-    others. ``missed_secrets`` counts the secrets of which anything is left, as
-    :func:`crtlib.screening.detection_recall.recall_by_kind` does, in the points that were not
-    dropped or masked as duplicates.
+    others. ``missed_secrets`` counts the secrets of which any character is left, in the points that
+    were not dropped or masked as duplicates;
+    :func:`crtlib.screening.detection_recall.recall_by_kind` counts in the same way.
     """
 
     public: tuple[Point, ...]
@@ -57,18 +57,18 @@ class PreparedPoints:
 
     @property
     def bare_masks(self) -> int:
-        """Private points that are a mask and nothing else: copies, and messages that were one
-        secret. Nothing is learned of them but that there are many."""
+        """The number of private points that are a mask and nothing else: copies, and messages that
+        were one secret. Nothing is learned from them except how many there are."""
         return sum(point.text == MASK for point in self.private)
 
     @property
     def all(self) -> tuple[Point, ...]:
-        """Public then private points: what a method without a private phase trains on."""
+        """The public, then the private points: what a method without a private phase trains on."""
         return self.public + self.private
 
 
 def describe_bare_masks(masks: int, points: int, duplicates: str) -> list[str]:
-    """The sentence of how many points are a mask and nothing else, where they are many.
+    """A sentence on how many points are a mask and nothing else; none where they are few.
 
     >>> describe_bare_masks(27_044, 41_442, "mask")[0].partition(": ")[0]
     '27,044 of 41,442 points are a mask and nothing else (65 %)'
@@ -95,45 +95,45 @@ def prepare_points(
     duplicates: DuplicateTreatment = "mask",
     pattern: Sequence[bool] | None = None,
 ) -> PreparedPoints:
-    """Algorithm 1, lines 1 to 4: duplicates, masks, a public and a private part.
+    """Deduplicate and redact points, and split them in two (CRT, Algorithm 1, lines 1 to 4).
 
-    A point is private where either policy speaks or where its text holds ``<MASK>`` (A.6.5); every
-    other point is public. The policies read the raw points, after splitting and before anything is
-    replaced (A.6.2), so labels cannot depend on what deduplication did elsewhere.
+    A point is private if either policy flags anything in it or if its text holds ``<MASK>``
+    (A.6.5); every other point is public. The policies read the raw points, after splitting and
+    before anything is replaced (A.6.2), so labels cannot depend on what deduplication did
+    elsewhere.
 
     Args:
         points: The raw data points, at least one.
-        flags: The spans of the policy (the paper's ``pi``) in each of them: what is redacted; None:
-            it flags nothing, for the baselines.
-        conservative_flags: Those of the conservative policy (``pi_c``): what else is private; None:
-            it flags nothing.
-        dedup: The scope of deduplication: ``"all"`` is the paper's; ``"flagged"`` (ours) leaves
-            alone the points on which both policies are silent, so that harmless templates keep
-            their frequencies, which is enough for Proposition 7 where ``pi_c`` has full recall;
-            ``"none"``.
-        duplicates: What becomes of a second occurrence. ``"mask_private"`` (ours, for text of one's
-            own): of a private point it becomes a private point that is ``<MASK>`` and nothing else,
-            of a public point it is left out. ``"mask"``: it becomes such a mask in both cases
-            (Algorithm 1). ``"drop"`` leaves it out in both (Section 4, "remove identical
-            sequences"); for studies.
+        flags: The spans that the policy (the paper's ``pi``) flags in each point: what is redacted.
+            None: it flags nothing, for the baselines.
+        conservative_flags: The spans that the conservative policy (``pi_c``) flags: what else is
+            private. None: it flags nothing.
+        dedup: The scope of deduplication. ``"all"`` is the paper's. ``"flagged"`` (ours) leaves the
+            public points alone, so that harmless templates keep their frequencies; that is enough
+            for Proposition 7 where ``pi_c`` has full recall. ``"none"`` does not deduplicate.
+        duplicates: What happens to a second occurrence. ``"mask_private"`` (ours, for one's own
+            text): that of a private point becomes a private point that is ``<MASK>`` and nothing
+            else, that of a public point is left out. ``"mask"`` (Algorithm 1): it becomes such a
+            mask in both cases. ``"drop"`` (for studies): it is left out in both cases (Section 4,
+            "remove identical sequences").
         pattern: Which of the raw points repeat an earlier one
-            (:func:`crtlib.screening.deduplication.mark_repeats`); None is the exact pattern.
+            (:func:`crtlib.screening.deduplication.mark_repeats`). None: the exact pattern.
 
     Returns:
-        Both parts, redacted, in the order of the points, and what was counted.
+        The redacted points of both parts, each in the order of the points, and the counts.
 
     Raises:
-        ValueError: For no points, and for spans that are not those of these points.
+        ValueError: For no points, and for spans or a pattern that do not fit these points.
 
     Guarantee:
-        Let one private point ``x`` be exchanged for a private ``y``, let the policies know a point
-        by its text alone, and let the pattern be exact. With ``"mask_private"`` and ``"mask"`` the
-        public part stays as it is, and there are as many private points as before, of which, in
-        whatever order, at most one differs. Nothing differs at all where ``x`` and ``y`` read the
-        same when redacted, in the same turns (:func:`crtlib.text.data_points.find_turns`), and
-        neither is the text of another point. With ``"drop"``, or a pattern
-        by likeness, none of this is so: one private point may come or go with a copy of it, and one
-        message may decide whether any number of others is read. Test:
+        Exchange one private point ``x`` for a private point ``y``. Let the policies know a point by
+        its text alone, and let the pattern be exact. With ``"mask_private"`` and ``"mask"`` the
+        public part stays the same, and so does the number of private points; apart from their
+        order, at most one of them differs. Nothing differs at all if ``x`` and ``y`` read the same
+        when redacted, in the same turns (:func:`crtlib.text.data_points.find_turns`), and no other
+        point has the text of either. With ``"drop"``, or with a pattern of near duplicates, none of
+        this holds: one private point may come or go together with a copy of it, and one message may
+        decide whether any number of others are read. Test:
         ``tests/screening/test_repeats.py::test_one_message_decides_about_no_other``.
     """
     check_choice("dedup", dedup, ("all", "flagged", "none"))
@@ -147,7 +147,7 @@ def prepare_points(
         points, silent if conservative_flags is None else conservative_flags, "conservative_flags"
     )
     private_flags = [
-        # a mask counts as flagged: on the neighbouring dataset a policy speaks where it stands
+        # a mask counts as flagged: in the neighbouring dataset a policy flags that place
         bool(flagged or suspected) or MASK in point.text
         for point, flagged, suspected in zip(points, flags, conservative_flags, strict=True)
     ]
@@ -184,7 +184,7 @@ def _mark_hidden_repeats(
     dedup: DedupScope,
     pattern: Sequence[bool] | None,
 ) -> list[bool]:
-    """Which points are second occurrences on which deduplication of this scope acts."""
+    """Which points are repeats that deduplication of this scope acts on."""
     if dedup == "none":
         pattern = [False] * len(points)
     elif pattern is None:

@@ -1,27 +1,29 @@
-"""The three rates that a guarantee of CRT stands on, counted on labels, with bounds.
+"""The three rates that a guarantee of CRT rests on, counted on labels, with upper bounds.
 
-Let a labelled secret stand in the data point ``x``, and let ``x'`` be the point with the secret
-replaced by ``<MASK>``, wherever its value stands there. The policies label both anew.
+Let ``x`` be a data point that holds a labelled secret, and let ``x'`` be the same point with the
+secret replaced by ``<MASK>`` wherever its value occurs there. The policies label each separately.
 
-- **miss**: a character of the secret that is no white space is in no span of ``pi``, at one of the
-  places of its value. For people.
-- **trace**: ``x`` as redacted differs from ``x'`` as redacted; or, where points are deduplicated,
-  ``x`` or ``x'`` is the text of another point too. Its probability is gamma of Theorem 8.3: where
-  it does not happen training reads the same in both worlds. What is missed leaves a trace, and
-  what is found can leave one (half of a name, a neighbour that is flagged no more, a space between
-  two masks; or a message that stands twice, of which the second is left out or masked until the
-  first one changes): recall never enters a guarantee.
-- **public**: neither policy says anything of ``x``, and it trains without noise with the secret in
+- **miss**: at one of the places of the secret's value, a character other than white space is in no
+  span of ``pi``. This rate is for people; no guarantee uses it.
+- **trace**: the redacted ``x`` differs from the redacted ``x'``; or, where points are deduplicated,
+  another point has the same text as ``x`` or ``x'``. Its probability is gamma of Theorem 8.3: if
+  there is no trace, training reads the same in both worlds. A missed secret leaves a trace, and a
+  found secret can leave one as well: half a name, a neighbouring word that is no longer flagged, a
+  space between two masks. So can a message that occurs twice, as its second copy is left out or
+  masked until the first one changes. That is why recall never enters a guarantee.
+- **public**: neither policy flags anything in ``x``, so it trains without noise with the secret in
   it. Its probability is delta2.
 
-The probability is over *a secret met by drawing a user, then one of his secrets*: one is taken of
-each labelled user, so the outcomes are independent however alike one user's secrets are, and the
-bound of Clopper and Pearson is exact. Where one turn of each user was read, it is *a secret met by
-drawing a user, then one of his turns, until it holds one*: who seldom says a secret counts less.
+The probability is over *drawing a user, then one of that user's secrets*. One secret is taken from
+each labelled user, so the outcomes are independent however similar one user's secrets are, and the
+bound of Clopper and Pearson is exact. Where one turn of each user was read, the probability is over
+*drawing a user, then one of that user's turns, repeated until the turn holds a secret*. Users who
+seldom mention a secret then count less.
 
-Readers overlook secrets, and mark what is none. Where a second one read again, blind, each turn
-with a mark and a random share of all, :func:`rate_upper_bound` counts what the first overlooked
-(docs/decisions/8-two-readers.md); otherwise his marks are taken for complete.
+Readers overlook secrets, and mark text that is not secret. Where a second reader has read, blind,
+every turn with a mark and a random share of all turns, :func:`rate_upper_bound` accounts for what
+the first reader overlooked (docs/decisions/8-two-readers.md). Otherwise the first reader's marks
+are taken to be complete.
 
 >>> from crtlib.screening.regex_policies import oracle_policy, none_policy
 >>> from crtlib.screening.policy import Policy
@@ -37,7 +39,7 @@ with a mark and a random share of all, :func:`rate_upper_bound` counts what the 
 >>> measure_rates(points, half, none_policy).trace.failures
 200
 
-All is found, and each message stands twice:
+Every secret is found, but every message has copies:
 
 >>> twice = [message(i, "I am Ada") for i in range(200)]
 >>> measure_rates(twice, oracle_policy, none_policy).trace.failures
@@ -87,7 +89,7 @@ from crtlib.text.records import MASK, Point, Secret
 
 RATE_NAMES = ("miss", "trace", "public")
 RATES_ALPHA = 0.05
-"""The bounds of trace and public hold together with a probability of at least 1 - ALPHA."""
+"""The trace and public bounds hold together with a probability of at least 1 - RATES_ALPHA."""
 
 SHOWN_KINDS = frozenset(
     {
@@ -98,21 +100,21 @@ SHOWN_KINDS = frozenset(
         "date",
     }
 )
-"""Kinds of secrets that are shown by their names."""
+"""Kinds of secrets whose names are shown; any other kind is shown as "other"."""
 
 RateOrigin = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
 ClusterUnit = Literal["user", "dialogue"]
 
 TOO_FEW_LABELS = 0.25
-"""A bound of a group so far above the share that was seen is for want of labels alone, and says
-nothing of the policy."""
+"""Where the bound for a group exceeds the observed share by more than this, only the lack of labels
+makes it so large, and it says nothing about the policy."""
 
 SECRET_TRAITS = ("kind", "length", "position", "script")
-"""By what a detector's rates are told apart: kind, characters, third of the text, alphabet."""
+"""The traits by which rates are grouped: kind, characters, third of the text, alphabet."""
 
 
 class NeighbourCase(NamedTuple):
-    """A secret's point, the point as redacted, and all places of the secret's value in it."""
+    """The point that holds a secret, the redacted point, and all places of the secret's value."""
 
     point: Point
     redacted: Point
@@ -120,7 +122,8 @@ class NeighbourCase(NamedTuple):
 
 
 def _traits_of_secret(text: str, s: Secret) -> tuple[str, str, str]:
-    """
+    """The :data:`SECRET_TRAITS` of a secret, except for its kind.
+
     >>> _traits_of_secret("I am Ada", Secret("name", 5, 8))
     ('1 to 4', 'last third', 'Latin')
     """
@@ -134,16 +137,17 @@ def _traits_of_secret(text: str, s: Secret) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Rate:
-    """Of ``judged_secrets``, one of each cluster, ``failures`` fail; ``upper_bound`` is that of
-    their rate.
+    """The rate at which secrets fail, with an upper bound.
 
-    ``origin`` says where the bound is from: counted on labels (``one_per_cluster``;
-    ``exchangeable``: a bound of the mean over their draw), ``assumed``, certain from the
-    ``policy``, or ``unknown``. ``labelled_counts``: of all labelled secrets, how many fail, and
-    how many they are; they have no bound. ``reread_counts``, where turns were read twice: of the
-    turns drawn at random in which the second reader found a secret, in how many the first had
-    marked nothing and the secret fails, and how many they are. ``all_secrets``, where messages
-    were drawn that hold several: the share of all secrets in messages so drawn, with a bound.
+    ``failures`` of the ``judged_secrets``, one secret from each cluster, fail; ``upper_bound``
+    bounds their rate. ``origin`` states where the bound comes from: counted on labels
+    (``one_per_cluster``, or ``exchangeable`` for a bound on the mean over the draw of labels),
+    ``assumed``, certain from the ``policy``, or ``unknown``. ``labelled_counts``: how many of all
+    labelled secrets fail, and how many labelled secrets there are; these have no bound.
+    ``reread_counts``, where turns were read twice, counts randomly drawn turns in which the second
+    reader found a secret: first those in which the first reader had marked nothing and the secret
+    fails, then all of them. ``all_secrets``, where messages that hold several secrets were drawn:
+    the share of all secrets in such messages that fail, with a bound.
     """
 
     failures: int
@@ -156,23 +160,23 @@ class Rate:
 
     @property
     def rate(self) -> float | None:
-        """The share that was seen; None where nothing was."""
+        """The observed share; None where no secret was judged."""
         return self.failures / self.judged_secrets if self.judged_secrets else None
 
     @property
     def has_too_few_labels(self) -> bool:
-        """Whether the bound is there for want of labels alone (:data:`TOO_FEW_LABELS`)."""
+        """Whether only the lack of labels makes the bound so large (:data:`TOO_FEW_LABELS`)."""
         if self.origin != "one_per_cluster" or self.rate is None:
             return False
         return self.upper_bound - self.rate > TOO_FEW_LABELS
 
     def in_a_group(self) -> str:
-        """As a table shows the rate of one kind of secret: with why, where its bound says little of
-        the policy."""
+        """The rate of one kind of secret, as a table shows it; where the bound says little about
+        the policy, the reason follows."""
         return f"{self}, for want of labels" if self.has_too_few_labels else str(self)
 
     def to_json(self) -> dict[str, Any]:
-        """As the key ``rates.miss`` of ``summary.json`` and of a certificate."""
+        """The rate as stored in ``summary.json`` and in a certificate, below ``rates.miss``."""
         values: dict[str, Any] = {
             "count": self.failures,
             "of": self.judged_secrets,
@@ -190,7 +194,7 @@ class Rate:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Rate:
-        """The rate as :meth:`to_json` wrote it."""
+        """The rate that :meth:`to_json` wrote."""
         labelled, reread = (values.get(name) for name in ("all", "again"))
         share = values.get("all_secrets")
         return cls(
@@ -215,7 +219,7 @@ class Rate:
 
 
 def percent_rounded_up(share: float) -> str:
-    """A share in per cent, rounded upwards: a bound stays one."""
+    """A share in per cent, rounded up, so that a bound remains a bound."""
     hundredths = min(-(-share * 10_000 // 1), 10_000)
     return f"{hundredths / 100:.2f} %"
 
@@ -235,13 +239,14 @@ def assumed_rate(rate: float) -> Rate:
 
 @dataclass(frozen=True)
 class PolicyRates:
-    """The three rates; ``by_kind`` has the same by kind of secret, each bound for itself: they do
-    not hold together. ``alpha`` is the probability with which one bound may fail.
+    """The three rates of a pair of policies, in total and by kind of secret.
 
-    ``cluster`` says of what one secret was taken, ``points`` how many labelled points were judged,
-    and ``secrets`` how many secrets stand in them. ``left_out`` points are of the ``apart`` people
-    of whom the rates do not speak, as a policy learned from them. ``policy_pairs`` have been judged
-    by these labels so far, this pair included.
+    Each bound in ``by_kind`` holds on its own; these bounds do not hold together. ``alpha`` is the
+    probability with which one bound may fail. ``cluster`` is the unit from which one secret was
+    taken, ``points`` the number of labelled points judged, and ``secrets`` the number of secrets in
+    them. ``left_out`` counts the points of the ``apart`` people who taught a policy, and whom the
+    rates therefore do not cover. ``policy_pairs`` counts the pairs of policies that these labels
+    have judged so far, this one included.
     """
 
     miss: Rate
@@ -257,17 +262,18 @@ class PolicyRates:
 
     @property
     def alpha(self) -> float:
-        """The chance that one bound fails: two enter a guarantee, for each pair judged so far."""
+        """The probability with which one bound may fail: two bounds enter a guarantee for each
+        pair judged so far, and all of them share :data:`RATES_ALPHA`."""
         return RATES_ALPHA / (2 * self.policy_pairs)
 
     @property
     def gamma(self) -> float:
-        """The bound of the trace rate: gamma of Theorem 8.3."""
+        """The bound on the trace rate: gamma of Theorem 8.3."""
         return self.trace.upper_bound
 
     @property
     def delta2(self) -> float:
-        """The bound of the public rate: delta2 of Theorem 8.3."""
+        """The bound on the public rate: delta2 of Theorem 8.3."""
         return self.public.upper_bound
 
     def to_json(self) -> dict[str, Any]:
@@ -275,13 +281,13 @@ class PolicyRates:
         return map_rates(vars(self), Rate.to_json)
 
     def labels_json(self) -> dict[str, Any]:
-        """What a certificate says of the labels, as far as it is known here."""
+        """What a certificate states about the labels, as far as it is known here."""
         counts = {"cluster": self.cluster, "turns": self.points, "secrets": self.secrets}
         level = {"judged": self.policy_pairs, "alpha": self.alpha, "left_out": self.left_out}
         return counts | level | ({"apart": self.apart} if self.apart else {})
 
     def table(self) -> str:
-        """For a terminal, at most 80 columns."""
+        """The rates as a table for a terminal, at most 80 columns wide."""
         what = {
             "miss": "secrets the search missed",
             "trace": "the redacted point still differs",
@@ -300,15 +306,15 @@ class PolicyRates:
 
 
 def map_rates(rates: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """The three rates, and those ``by_kind``, with a change to each."""
+    """The three rates and those in ``by_kind``, with ``change`` applied to each."""
     kinds = {k: {n: change(r) for n, r in row.items()} for k, row in rates["by_kind"].items()}
     return {name: change(rates[name]) for name in RATE_NAMES} | {"by_kind": kinds}
 
 
 def rates_from_json(values: Mapping[str, Any], *, policy_pairs: int = 1) -> PolicyRates:
-    """The rates as ``PolicyRates.to_json`` wrote them, with the bounds that they have now that the
-    labels have judged so many pairs of policies. A share of all secrets is left out where its bound
-    would be too low by now: it does not follow from counts.
+    """The rates that ``PolicyRates.to_json`` wrote, with their bounds computed again for the
+    ``policy_pairs`` that the labels have judged by now. A share of all secrets is left out where
+    its recorded bound is too low for so many pairs, as it cannot be computed from the counts.
 
     >>> rates_from_json(PolicyRates(UNKNOWN_RATE, UNKNOWN_RATE, assumed_rate(0.1)).to_json()).delta2
     0.1
@@ -335,13 +341,14 @@ def rates_from_json(values: Mapping[str, Any], *, policy_pairs: int = 1) -> Poli
 # --------------------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True)
 class SecretOutcome:
-    """What befell a labelled secret, and what it is.
+    """How a pair of policies fared on one labelled secret, and what is known about the secret.
 
-    ``order`` decides which secret of a ``cluster`` is taken. ``trace`` is None where it was not
-    looked for. ``traits`` are those of :data:`SECRET_TRAITS` but for its kind. ``is_undisputed``:
-    no reader doubts that it is a secret. ``second_reader``: what the second reader says of it, as
-    :meth:`RateCounter.add` is told. ``text_hash`` and ``masked_hash`` are of its point's text, and
-    of that with the secret masked; None where no trace was looked for.
+    ``order`` decides which secret of a ``cluster`` is taken. ``trace`` is None where no trace was
+    looked for. ``traits`` are those of :data:`SECRET_TRAITS` except for the kind.
+    ``is_undisputed``: no reader doubts that it is a secret. ``second_reader``: what the second
+    reader found, as given to :meth:`RateCounter.add`. ``text_hash`` is the hash of its point's
+    text; None where the secret counts as failing without being judged. ``masked_hash`` is the hash
+    of that text with the secret masked; None where no trace was looked for.
     """
 
     cluster: str
@@ -357,7 +364,7 @@ class SecretOutcome:
     masked_hash: int | None = None
 
     def is_repeated(self, texts: TextCounts) -> bool:
-        """Whether its point, or that with the secret masked, is the text of another point."""
+        """Whether another point has the text of its point, as it is or with the secret masked."""
         assert self.text_hash is not None and self.masked_hash is not None
         here = texts.stands_elsewhere(self.text_hash, here=True)
         return here or (
@@ -369,9 +376,9 @@ class SecretOutcome:
 def _secrets_to_trace(
     outcomes: Sequence[SecretOutcome], cases: Sequence[NeighbourCase], characters: int
 ) -> Sequence[int]:
-    """At which places of ``outcomes`` a trace is looked for. All, unless their neighbours, each as
-    long as its whole point, are many times the ``characters`` of the points: then those alone that
-    a rate can count, one of each cluster, and one of each cluster and kind."""
+    """The positions in ``outcomes`` for which a trace is looked for: all, unless the neighbours,
+    each as long as its whole point, hold many times the ``characters`` of the points. In that case
+    only those that a rate can count: one for each cluster, and one for each cluster and kind."""
     neighbour_characters = sum(len(case.point.text) for case in cases)
     if neighbour_characters <= 16 * characters + 2**20:
         return range(len(outcomes))
@@ -381,9 +388,9 @@ def _secrets_to_trace(
 
 
 def _find_traces(cases: Sequence[NeighbourCase], policy: Policy) -> Iterator[tuple[bool, int]]:
-    """Of each secret: whether the redacted point differs from the redacted neighbour, in its text
-    or in the turns that are found in it, and the hash of the neighbour's text. Neighbours are made
-    and read so many characters at a time."""
+    """For each secret, whether the redacted point and the redacted neighbour differ, in their text
+    or in the turns found in it; and the hash of the neighbour's text. Neighbours are made and
+    labelled in batches of limited size, to save memory."""
     ends = itertools.accumulate(len(case.point.text) for case in cases)
     batches = itertools.groupby(zip(cases, ends, strict=True), lambda row: row[1] // 2**24)
     for _, batch in batches:
@@ -396,10 +403,10 @@ def _find_traces(cases: Sequence[NeighbourCase], policy: Policy) -> Iterator[tup
 
 
 def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
-    """Where each of some values stands in what the turns of a point say, however its case, accents,
-    dashes and spaces are written (:class:`crtlib.screening.value_lists.ValueFinder`); one that is
-    too short or too long for that, as it is written. Inside of a longer word or number it does not
-    stand; of a script without spaces each place is one.
+    """The places of each of some values in the own words of a point's turns, however case, accents,
+    dashes and spaces are written (:class:`crtlib.screening.value_lists.ValueFinder`). A value too
+    short or too long for that is found only as it is written. A match within a longer word or
+    number is not a place; in a script without spaces, every match is.
 
     Guarantee:
         Test: ``tests/screening/test_unspaced_scripts.py``.
@@ -426,7 +433,7 @@ def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]
 def _is_left_in_clear(
     point: Point, places: Sequence[Secret], pieces: Sequence[UnmaskedPiece]
 ) -> bool:
-    """Whether a character of some ``places`` that is no white space is in a piece in clear."""
+    """Whether an unmasked piece holds a character of some ``places`` that is not white space."""
     return any(
         point.text[max(s.start, c.start) : min(s.end, c.end)].strip()
         for s, c in overlapping_pairs(merge_spans([places]), pieces)
@@ -434,8 +441,9 @@ def _is_left_in_clear(
 
 
 def cluster_of(point: Point, cluster: ClusterUnit) -> str:
-    """The person, or the dialogue where no name is known or dialogues were drawn. Raises
-    ``ValueError`` for a point of neither: two of one dialogue would be taken for independent."""
+    """The cluster of a point: its user, or its dialogue where no user is known or dialogues were
+    drawn. Raises ``ValueError`` for a point with neither, as two points of one dialogue would be
+    taken to be independent."""
     name = (point.user if cluster == "user" else "") or point.dialogue_id
     if not name:
         raise ValueError(f"cluster={cluster!r}: a point has no dialogue_id, which is its cluster")
@@ -443,7 +451,8 @@ def cluster_of(point: Point, cluster: ClusterUnit) -> str:
 
 
 def draw_order(seed: int, name: str, start: int) -> bytes:
-    """A key by whose order secrets are drawn: of a seed, the name of a point, and a place in it."""
+    """The key by which secrets are sorted to draw one, from a seed, a point's name and a place in
+    that point."""
     place = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(place, digest_size=16).digest()
 
@@ -453,7 +462,7 @@ def first_per_cluster(
     outcomes: Sequence[SecretOutcome],
     group: Callable[[SecretOutcome], Any] = attrgetter("cluster"),
 ) -> list[SecretOutcome]:
-    """Of each cluster the secret that comes first in ``order``, which is as good as random."""
+    """The secret of each cluster that comes first in ``order``, which is as good as random."""
     last_first = sorted(outcomes, key=attrgetter("order"), reverse=True)
     return list({group(outcome): outcome for outcome in last_first}.values())
 
@@ -465,16 +474,16 @@ def rate_upper_bound(
     *,
     alpha: float,
 ) -> float:
-    """The upper bound of a rate, which fails with a probability of at most ``alpha``.
+    """The upper bound on a rate, which is too low with a probability of at most ``alpha``.
 
-    That of Clopper and Pearson; where turns were read again the sum of two, with half of ``alpha``
-    each: of the rate among what the first reader found, and of the share of secrets that fail in
-    turns where he marked nothing.
+    It is the bound of Clopper and Pearson. Where turns were read again, it is the sum of two such
+    bounds, each with half of ``alpha``: one on the rate among the secrets that the first reader
+    found, and one on the share of secrets that fail in turns where the first reader marked nothing.
 
     Args:
         failures: Secrets that fail.
-        judged_secrets: Secrets that were judged, each of a user or a conversation of its own.
-        reread_counts: That of :class:`Rate`; None: nobody read again.
+        judged_secrets: Secrets that were judged, each from a different user or conversation.
+        reread_counts: As in :class:`Rate`; None: nobody read again.
         alpha: The probability with which the bound may be too low.
 
     Returns:
@@ -484,9 +493,9 @@ def rate_upper_bound(
         ValueError: For impossible counts.
 
     Guarantee:
-        It covers the rate with ``1 - alpha``, if the secrets were drawn independently; of what was
-        read again it is assumed that of the secrets that fail both readers together find at least
-        the share that either alone finds of all. Tests:
+        It covers the rate with probability ``1 - alpha`` if the secrets were drawn independently.
+        Where turns were read again, it is also assumed that both readers together find at least as
+        large a share of the failing secrets as either reader alone finds of all secrets. Tests:
         ``tests/screening/test_rates.py::test_the_bound_by_two_readers_covers``,
         ``tests/screening/test_rates.py::test_what_the_first_reader_overlooked_is_added_to_the_bound``.
 
@@ -503,8 +512,9 @@ def rate_upper_bound(
 
 
 def _count_rate(name: str, outcomes: Sequence[SecretOutcome], alpha: float) -> Rate:
-    """What one reader of two alone marked counts where it fails, and nowhere else: so of a cluster
-    a failure is counted wherever the secret that is taken fails, if only true ones were marked."""
+    """One of the three rates, from one secret of each cluster. A secret that only one of two
+    readers marked counts where it fails, and is ignored otherwise. So a failure is counted for a
+    cluster whenever the secret taken from it would fail if only true secrets were marked."""
     fails = attrgetter(name)
     each = list(map(fails, outcomes))
     labelled_counts = None if None in each else (sum(each), len(each))
@@ -558,45 +568,46 @@ def measure_rates(
 ) -> PolicyRates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
 
-    The people of whom a turn taught a policy are left out, and the rates are of all others; words
-    with a secret that taught one and that somebody else says count as failing in every way. Unless
-    ``dedup`` is "none", a secret counts as a trace too where its point, with it or with a mask in
-    its place, is the text of another point of the ``whole_text``. The trace rate bounds gamma, the
-    public rate delta2 (CRT, Theorem 8.3).
+    The people whose turns taught a policy are left out, and the rates cover everybody else. A
+    secret counts as failing in every way where somebody else repeats the words that taught a
+    policy. Unless ``dedup`` is "none", a secret also counts as a trace where another point of the
+    ``whole_text`` has the text of its point, as it is or with a mask in place of the secret. The
+    trace rate bounds gamma, the public rate delta2 (CRT, Theorem 8.3).
 
     Args:
-        points: Labelled whole, as drawn: which secrets are in them, not which are found.
+        points: The points as they were drawn, completely labelled: with the secrets that are in
+            them, not those that a policy finds.
         policy: What it flags is redacted (the paper's pi).
-        conservative_policy: What it flags is private, too (the paper's pi_c).
-        flags: The answers of ``policy`` on all of ``points``, if they are known already.
+        conservative_policy: What it flags is private as well (the paper's pi_c).
+        flags: The answers of ``policy`` on all of ``points``, if they are already known.
         conservative_flags: Those of ``conservative_policy``.
-        cluster: What was drawn; a point without a user counts for its dialogue.
-        policy_pairs: Pairs of policies that these labels have judged so far, this one included;
-            each bound holds with 1 - 0.05 / (2 policy_pairs), so trace and public of all pairs
-            together with 95 %.
+        cluster: The unit that was drawn; a point without a user counts for its dialogue.
+        policy_pairs: Pairs of policies that these labels have judged so far, this one included.
+            Each bound holds with probability 1 - 0.05 / (2 policy_pairs), so the trace and public
+            bounds of all pairs hold together with 95 %.
         origin: "one_per_cluster", or "exchangeable" for the rates of
-            :func:`crtlib.intervals.exchangeable_rate`, which hold on average over a draw at random,
-            for those whom nobody read, without a confidence.
-        dedup: That of :func:`crtlib.screening.preparation.prepare_points`.
+            :func:`crtlib.intervals.exchangeable_rate`. Those have no confidence level: they hold on
+            average over a random draw, for the people whom nobody read.
+        dedup: As in :func:`crtlib.screening.preparation.prepare_points`.
         whole_text: All points of the text that is deduplicated; None: ``points`` themselves.
 
     Returns:
-        The three rates. Without labels all is unknown and each bound 1, but for a policy that flags
-        everything: with it as ``conservative_policy`` nothing is public, with it as ``policy``
-        nothing leaves a trace, whatever the labels: all points are then ``<MASK>`` and nothing
-        else, copies too.
+        The three rates. Without labels they are unknown and each bound is 1, except for a policy
+        that flags everything. With such a ``conservative_policy`` nothing is public. With such a
+        ``policy`` nothing leaves a trace, whatever the labels: every point, copies included, is
+        then ``<MASK>`` and nothing else.
 
     Raises:
-        ValueError: For arguments outside their range, and as the policies do.
+        ValueError: For arguments outside their range, and where a policy raises it.
 
     Guarantee:
-        Let a secret be drawn as above, and ``x`` be its point. With a probability of at most
-        ``trace.upper_bound`` what :func:`crtlib.screening.preparation.prepare_points` makes of the
-        text (with duplicates "mask_private" or "mask", by the exact pattern) differs from what it
-        makes of the text with the secret masked in ``x``, and with at most ``public.upper_bound``
-        it stands in the public part; both bounds hold together with a confidence of 0.95, if the
-        points were drawn at random and labelled whole. Public: how many were labelled, and the
-        rates.
+        Let a secret be drawn as the module describes, and let ``x`` be its point. Compare what
+        :func:`crtlib.screening.preparation.prepare_points` makes of the text (with duplicates
+        "mask_private" or "mask", by the exact pattern) with what it makes of the text with the
+        secret masked in ``x``. The two differ with a probability of at most ``trace.upper_bound``,
+        and the secret is in the public part with a probability of at most ``public.upper_bound``.
+        Both bounds hold together with a confidence of 0.95 if the points were drawn at random and
+        completely labelled. How many were labelled, and the rates, are public.
         Tests: ``tests/screening/test_repeats.py::test_a_secret_without_a_trace_changes_nothing``,
         ``tests/screening/test_repeats.py::
         test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats``.
@@ -621,19 +632,20 @@ def measure_rates(
 
 
 class RateCounter:
-    """Counts what :func:`measure_rates` counts, a batch of points after another.
+    """Counts what :func:`measure_rates` counts, one batch of points after another.
 
     Args:
-        cluster: Of what one secret is taken: a user or a dialogue.
-        seed: Decides which secret is taken of a cluster.
-        kinds: Kinds of secrets that may be shown beside :data:`SHOWN_KINDS`; any other is shown as
-            "other", as a label's kind may be any text.
-        texts: How often each text stands in the whole text, where that is deduplicated; it may
-            still grow until rates are asked for. None: it is not deduplicated.
-        find_values_in_whole_point: A labelled value is looked for in its whole point, as labels of
-            one's own text need not say of each place that it is one. Those of a known corpus do.
-        one_message: One message of each cluster was drawn at random, so that the share of all
-            secrets (:meth:`all_secrets`) has a bound too.
+        cluster: The unit from which one secret is taken: a user or a dialogue.
+        seed: Decides which secret is taken from a cluster.
+        kinds: Kinds of secrets that may be shown in addition to :data:`SHOWN_KINDS`. Any other is
+            shown as "other", since a label's kind may be any text.
+        texts: Which texts occur more than once in the whole text, where that is deduplicated. It
+            may still grow until rates are computed. None: the text is not deduplicated.
+        find_values_in_whole_point: Whether to look for each labelled value in its whole point,
+            because labels of one's own text need not mark every place of a value. Those of a known
+            corpus do.
+        one_message: Whether one message of each cluster was drawn at random, so that the share of
+            all secrets (:meth:`all_secrets`) has a bound too.
     """
 
     def __init__(
@@ -657,7 +669,7 @@ class RateCounter:
         self.find_values_in_whole_point = find_values_in_whole_point
         self.points = self.left_out = 0
         self.apart: set[str] = set()
-        """Clusters of whom the rates do not speak, of those that were drawn."""
+        """The clusters that were drawn but are left out, so that the rates do not cover them."""
         self._outcomes: list[SecretOutcome] = []
         self._unread: list[SecretOutcome] = []
         self.judged_turns: set[tuple[str, str]] = set()  # each turn, and what decides its rates
@@ -671,28 +683,29 @@ class RateCounter:
         undisputed: Container[tuple[str, int]] | None = None,
         second_reader: Mapping[str, str] | None = None,
     ) -> list[SecretOutcome]:
-        """Judge the policies on further points: what befalls each labelled secret.
+        """Judge the policies on each labelled secret of further points.
 
-        Canaries do not count. Of people who taught one of the policies nothing does, whatever they
-        say (:meth:`leave_out`); what taught one in the words of somebody else counts as failing
-        (:meth:`add_failing`).
+        Canaries do not count. Nothing counts from people who taught one of the policies, whatever
+        they say (:meth:`leave_out`). Where somebody else repeats words that taught a policy, the
+        point counts as failing (:meth:`add_failing`).
 
-        Both policies are called on the points, unless their answers are given, and ``policy`` on
-        neighbours, each of which has the size of its whole point: where there are many secrets in
-        a point only those are looked at that count, one of each cluster and kind. Which secret of a
-        cluster is taken follows from :func:`draw_order` of the seed, its point's id and its start.
+        Both policies are called on the points unless their answers are given. ``policy`` is also
+        called on neighbours, each as long as its whole point. So where points hold many secrets,
+        only those are examined that count: one for each cluster, and one for each cluster and kind.
+        Which secret of a cluster is taken follows from :func:`draw_order` of the seed, its point's
+        id and its start.
 
         Args:
-            points: Labelled whole.
-            flags: The answers of ``policy`` on all of ``points``, if they are known already.
+            points: Completely labelled.
+            flags: The answers of ``policy`` on all of ``points``, if they are already known.
             conservative_flags: Those of ``conservative_policy``.
-            undisputed: Point and start of each secret that no reader doubts; None: of all.
-            second_reader: What a second reader found in turns drawn at random, by cluster: "new"
-                where the first had marked nothing, "found" where he marked a secret that stands;
-                None: nobody read again.
+            undisputed: Point and start of each secret that no reader doubts; None: all secrets.
+            second_reader: What a second reader found in randomly drawn turns, by cluster: "new"
+                where the first reader had marked nothing, "found" where the first had marked
+                something and the second marked a secret that stands. None: nobody read again.
 
         Returns:
-            The outcomes of the secrets of these points that were judged, in order.
+            The outcomes of those secrets in these points that were judged, in order.
         """
         flags = self.policy(points) if flags is None else flags
         if conservative_flags is None:
@@ -720,7 +733,7 @@ class RateCounter:
             judged = self._judge_point(point, spans, suspected, undisputed, second_reader)
             outcomes += (outcome for outcome, _ in judged)
             cases += (case for _, case in judged)
-        # Where readers disagree a failure counts wherever it stands, so all traces are looked for.
+        # A disputed secret counts wherever it fails, so all traces are looked for.
         to_trace: Sequence[int] = range(len(outcomes))
         if undisputed is None:
             to_trace = _secrets_to_trace(outcomes, cases, characters)
@@ -738,9 +751,9 @@ class RateCounter:
         undisputed: Container[tuple[str, int]] | None,
         second_reader: Mapping[str, str] | None,
     ) -> list[tuple[SecretOutcome, NeighbourCase]]:
-        """Of each labelled secret of a point what befalls it, but for its trace, and what its trace
-        is looked for in. ``spans`` are what the policy flags, ``suspected`` what the conservative
-        one does; the rest is as :meth:`add` has it."""
+        """For each labelled secret of a point, its outcome without the trace, and the case in which
+        the trace is looked for. ``spans`` are what the policy flags, ``suspected`` what the
+        conservative one flags; the other arguments are those of :meth:`add`."""
         redacted = redact(point, spans)
         public = not (spans or suspected or MASK in point.text)
         pieces, text_hash = unmasked_pieces(point.text, spans), hash_point_text(point)
@@ -766,23 +779,23 @@ class RateCounter:
         return judged
 
     def leave_out(self, points: Iterable[Point]) -> None:
-        """Leave out people, by a rule that knows who they are and not what they say: the rates
-        are of all others, which whoever prints them has to say."""
+        """Leave out people, by a rule that depends on who they are and not on what they say. The
+        rates then cover everybody else, which whoever prints them has to state."""
         for p in points:
             self.left_out += 1
             self.apart.add(cluster_of(p, self.cluster))
 
     def add_failing(self, points: Iterable[Point]) -> None:
-        """Count points that were drawn and may not judge, as a policy was taught by what they say
-        or may have been made from it: each of their secrets as one on which the policies fail in
-        every way.
+        """Count the secrets of points that were drawn but may not judge as ones on which the
+        policies fail in every way. Such points taught a policy by what they say, or a policy may
+        have been made from it.
 
-        Which messages these are follows from what they say, so without them the others are no
-        random draw: a policy may fail on just these. As in :meth:`add_unread` the bound is at least
-        that of who judges them all.
+        Which messages these are follows from what they say, so the others alone would not be a
+        random draw: a policy may fail on exactly these. As in :meth:`add_unread`, the bound is at
+        least the one that judging them all would give.
 
         Guarantee:
-            Each point that was drawn is judged, counts as failing, or is left out for who says it.
+            Every point that was drawn is judged, counts as failing, or is left out for who says it.
             Test: ``tests/release/test_drawn_turns.py::test_each_drawn_turn_has_one_fate``.
         """
         for p in points:
@@ -801,14 +814,15 @@ class RateCounter:
                 )
 
     def add_unread(self, turns: Iterable[Point]) -> None:
-        """Count turns that were drawn, one of each cluster, and that nobody read: each as a secret
-        on which the policies fail in every way, of every kind.
+        """Count turns that were drawn, one of each cluster, but that nobody read. Each counts as a
+        secret of every kind on which the policies fail in every way.
 
         Guarantee:
-            With u unread turns of which v hold a secret, on g of which a policy fails, whoever
-            reads all counts f + g of s + v failures, and here are f + u of s + u. As g <= v <= u
-            and f <= s, both the share and every bound of this module are at least those of a whole
-            reading, whichever turns were left; so the labels are those of a random draw. Tests:
+            Let the turns that were read hold s secrets, f of which fail. Let u turns be unread, v
+            of which hold a secret, and let a policy fail on g of those. A complete reading counts
+            f + g failures in s + v secrets; here f + u in s + u are counted. As g <= v <= u and
+            f <= s, both the share and every bound of this module are at least those of a complete
+            reading, whichever turns were left unread. So the labels count as a random draw. Tests:
             ``tests/release/test_unread_turns.py::test_a_bound_with_unread_turns_is_above_that_of_a_whole_reading``
             and, of a certificate, ``...::test_hard_turns_that_were_left_unread_are_in_the_bound``.
         """
@@ -820,7 +834,7 @@ class RateCounter:
             )
 
     def _places_of_values(self, point: Point) -> dict[str, list[Secret]]:
-        """Of each labelled value of a point, which is one secret wherever it stands, its places."""
+        """The places of each labelled value of a point, which is one secret wherever it occurs."""
         places: dict[str, list[Secret]] = {}
         for s in point.secrets:
             places.setdefault(_comparable_value(point, s), []).append(s)
@@ -831,7 +845,7 @@ class RateCounter:
         return places
 
     def _with_repeats(self, outcomes: Iterable[SecretOutcome]) -> list[SecretOutcome]:
-        """The outcomes, of which those of a secret that stands in a repeated text leave a trace."""
+        """The outcomes, where every secret in a repeated text leaves a trace."""
         texts = self.texts
         if texts is None:
             return list(outcomes)
@@ -844,14 +858,14 @@ class RateCounter:
 
     @property
     def outcomes(self) -> list[SecretOutcome]:
-        """All secrets that were judged, with what befell them in the text as it is known by now."""
+        """The outcomes of all secrets counted so far, given the repeated texts known by now."""
         return self._with_repeats(self._outcomes)
 
     def rates(
         self, *, policy_pairs: int = 1, outcomes: Sequence[SecretOutcome] | None = None
     ) -> PolicyRates:
-        """The rates of what was counted so far, or of some of its ``outcomes``, of which nobody
-        left any unread. ``policy_pairs``: as :func:`measure_rates` takes it."""
+        """The rates of everything counted so far, or of some of its ``outcomes``, a group to which
+        no unread turn belongs. ``policy_pairs`` is that of :func:`measure_rates`."""
         check_allowed("policy_pairs", policy_pairs, policy_pairs >= 1, "at least 1")
         judged, unread = (self.outcomes, self._unread) if outcomes is None else (outcomes, [])
         policies = self.policy, self.conservative_policy
@@ -875,22 +889,23 @@ class RateCounter:
         )
 
     def all_secrets(self, name: str, *, policy_pairs: int = 1) -> ShareOfSecrets | None:
-        """Of all secrets in the messages that were read, not of one a message, how many fail by
-        one of :data:`RATE_NAMES`, with a bound; one message of each cluster must have been drawn.
+        """The share of all secrets in the messages that were read, not of one for each message,
+        that fail, with a bound. One message of each cluster must have been drawn.
 
         Args:
-            name: A rate.
+            name: The rate that counts as failing, one of :data:`RATE_NAMES`.
             policy_pairs: Pairs of policies that these labels have judged so far, this one included.
 
         Returns:
             The share, with a bound of its own, by :func:`bound_share_of_secrets`. None where no
-            message holds more than one, so that it is the rate; where not all secrets were looked
-            at; and where a second reader read: he read some of the messages, so how many secrets
-            both overlook in the others is not known, and a message weighs as many as it holds.
+            message holds more than one secret, so that the share is the rate, and where not all
+            secrets were examined. None also where a second reader read. That reader saw only some
+            of the messages, so how many secrets both overlook in the others is not known, and a
+            message weighs as many as it holds.
 
         Guarantee:
-            The bound covers the share of all secrets of messages so drawn, of a message at most
-            ``cap``, with 1 - 0.05 / (2 policy_pairs). Test:
+            The bound covers the share of all secrets in messages drawn this way, at most ``cap``
+            for each message, with probability 1 - 0.05 / (2 policy_pairs). Test:
             ``tests/screening/test_secret_shares.py::test_the_counted_bound_covers_all_secrets``.
         """
         outcomes = self.outcomes
@@ -915,8 +930,8 @@ class RateCounter:
         policy_pairs: int = 1,
         outcomes: Sequence[SecretOutcome] | None = None,
     ) -> dict[str, dict[str, Rate]]:
-        """The rates of the secrets that share a trait, one of :data:`SECRET_TRAITS`; each bound
-        holds for itself. The rest is as :meth:`rates` has it."""
+        """The rates for each value of a trait, one of :data:`SECRET_TRAITS`; each bound holds on
+        its own. The other arguments are those of :meth:`rates`."""
         judged, unread = (self.outcomes, self._unread) if outcomes is None else (outcomes, [])
         groups: dict[str, list[SecretOutcome]] = {}
         for outcome in judged:
@@ -931,6 +946,6 @@ class RateCounter:
 
 
 def _comparable_value(point: Point, secret: Secret) -> str:
-    """The value of a secret as it is compared with others, however it is written."""
+    """The value of a secret in the form in which values are compared, however it is written."""
     value = point.text[secret.start : secret.end]
     return search_form_of(value)[0] or value

@@ -1,4 +1,4 @@
-"""Data points: what one point of a corpus is (a turn, a dialogue, a person), cut or not.
+"""Data points: what one point of a corpus is (a turn, a dialogue, or a person).
 
 >>> from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 >>> ann = Turn("USR", "I am Ann.", (Secret("name", 5, 8),))
@@ -25,7 +25,7 @@ ROLE_PATTERN = re.compile(
     "|bot|operator|support|advisor|representative|staff|doctor|teacher|model|gpt|tool|function",
     re.IGNORECASE,
 )
-"""What a speaker is called in the text of a point; no policy screens what stands there."""
+"""The names of speakers that may appear in the text of a point; no policy screens them."""
 
 
 SpokenTurn = tuple[int, int, str]
@@ -35,8 +35,8 @@ _LEAD = re.compile(rf"(?P<line>\n)?((?P<speaker>S1|{ROLE_PATTERN.pattern[1:]}): 
 
 
 def with_role_speakers(d: Dialogue) -> Dialogue:
-    """A dialogue whose speakers are ``ROLE_PATTERN``; all others are S1: a number or a hash would
-    tell who they are, or let one message decide what the speakers of all after it are called.
+    """The dialogue with every speaker that does not match ``ROLE_PATTERN`` renamed S1. A number or
+    a hash would reveal who they are, or let one message decide what all later speakers are called.
 
     >>> d = with_role_speakers(Dialogue("d", "u", (Turn("Ada", "a"), Turn("SYS", "b"))))
     >>> [t.speaker for t in d.turns]
@@ -50,8 +50,8 @@ def with_role_speakers(d: Dialogue) -> Dialogue:
 
 
 def merge_by_user(corpus: Corpus) -> Corpus:
-    """Everybody's dialogues as one, in their order. Raises ``ValueError`` where it is not known
-    whose a dialogue is."""
+    """The corpus with each user's dialogues joined into one, in their order. Raises ``ValueError``
+    where the user of a dialogue is not known."""
     said: dict[str, list[Turn]] = {}
     for d in corpus.dialogues:
         if not d.user:
@@ -64,8 +64,8 @@ def merge_by_user(corpus: Corpus) -> Corpus:
 def join_turns(
     name: str, user: str, turns: Sequence[Turn], before: Sequence[str], after: str = ""
 ) -> Point:
-    """Turns as one text: each behind what stands ``before`` it, and something ``after`` the last;
-    with the spans of their secrets and of their own words."""
+    """Join turns into one point: each turn follows its own text ``before``, and ``after`` follows
+    the last. The point has the spans of their secrets and of their own words."""
     parts: list[str] = []
     secrets: list[Secret] = []
     spoken: list[tuple[int, int]] = []
@@ -80,25 +80,27 @@ def join_turns(
 
 
 def join_with_speakers(d: Dialogue, turns: Sequence[Turn], name: str) -> Point:
-    """Some turns of a dialogue, a line each, as ``"USR: text"``; a turn of nobody as its text."""
+    """Join turns of a dialogue into one point, a line for each, as ``"USR: text"``; a turn without
+    a speaker is its text alone."""
     leads = [f"{t.speaker}: " if t.speaker else "" for t in turns]
     return join_turns(name, d.user, turns, [*leads[:1], *(f"\n{lead}" for lead in leads[1:])])
 
 
 def find_turns(point: Point) -> tuple[SpokenTurn, ...]:
-    """The turns of a point that :func:`join_with_speakers` wrote, as far as its masks leave them.
+    """The turns of a point that :func:`join_with_speakers` wrote, as far as masks leave them clear.
 
     Args:
         point: Redacted or not.
 
     Returns:
-        Start, end and speaker of each, sorted and disjoint. A turn of which a mask covers the line
-        break or the speaker belongs to the one before it; the first one is then nobody's, and
-        begins where the text does. A point that says nothing of its turns is one of nobody.
+        Start, end and speaker of each turn, sorted and disjoint. If a mask covers the line break or
+        the speaker of a turn, that turn belongs to the one before it; if it is the first turn, it
+        has no speaker and begins where the text does. A point that does not record its turns is one
+        turn without a speaker.
 
     Guarantee:
-        They say no more than the text with its masks and where in it a message begins: written
-        again they are the text, and what stood under a mask changes none of them. Test:
+        The turns reveal no more than the masked text and where messages begin in it: written again
+        they give the text, and what is under a mask changes none of them. Test:
         ``tests/text/test_roles.py::test_what_a_mask_covers_changes_no_turn``.
 
     >>> d = Dialogue("d", "u", (Turn("USR", "hi"), Turn("S1", "yes")))
@@ -131,23 +133,24 @@ def make_points(
 ) -> tuple[Point, ...]:
     """The data points of a corpus: what differs between neighbours, and what DP-SGD clips.
 
-    The choice of the unit decides what is public: every CustomerSim dialogue holds a name, so with
-    dialogues as points nothing is. Hence there is no default.
+    The unit decides what is public. Every CustomerSim dialogue holds a name, so nothing is public
+    when dialogues are the points. Hence there is no default.
 
     Args:
         corpus: Dialogues with their labels.
         unit: "turn": ``"USR: text"`` with id ``"dialogue/i"``. "dialogue": the turns joined by
             newlines. "user": all turns of a person. A WikiText paragraph is a turn.
-        write: Makes a text of turns.
+        write: Makes a point from a dialogue, some of its turns, and the point's id.
 
     Returns:
         The points, in the order of the corpus.
 
     Raises:
-        ValueError: For another unit.
+        ValueError: For any other unit, and for "user" where the user of a dialogue is not known.
 
     Guarantee:
-        Every label of the corpus is a label of one point, and says the same characters there. Test:
+        Every label of the corpus is a label of one point, and covers the same characters there.
+        Test:
         ``tests/text/test_corpora.py::test_points_keep_the_secrets``.
     """
     if unit not in POINT_UNITS:

@@ -1,5 +1,7 @@
 """Frozen records that the whole library passes around: what a corpus, a turn and a secret are.
-They show no text and no name, which an id may be: a log or a traceback may quote them.
+
+Their ``repr`` shows no text, no name, and no id, which may be a name: a log or a traceback may
+quote it.
 
 >>> turn = Turn("USR", "I am Ada Lovelace.", (Secret("name", 5, 17),))
 >>> turn.values()
@@ -21,12 +23,12 @@ MASK = "<MASK>"
 """The one mask token (CRT, A.6.4: redaction and deduplication must use the same one)."""
 
 LABEL_KINDS = ("name", "address", "phone", "id", "other")
-"""Kinds of secrets that readers mark where nobody names others."""
+"""The kinds of secrets that readers mark unless other kinds are given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A half-open character span ``[start, end)`` of its text, and what kind of secret it is."""
+    """A half-open character span ``[start, end)`` in its text, and what kind of secret it is."""
 
     kind: str
     start: StrictInt
@@ -34,8 +36,8 @@ class Secret:
 
 
 def check_spans(text: str, secrets: tuple[Secret, ...]) -> None:
-    """Raise ``ValueError`` unless the spans lie inside ``text``, in order and without overlap; it
-    names no kind, which may be any text."""
+    """Raise ``ValueError`` unless the spans lie inside ``text``, in order and without overlap. The
+    message names no kind, since a kind may be any text."""
     last = 0
     for s in secrets:
         if not last <= s.start < s.end <= len(text):
@@ -59,7 +61,7 @@ class Turn:
             check_spans(self.text, self.secrets)
 
     def values(self) -> tuple[str, ...]:
-        """The secrets' text, in order."""
+        """The text of each secret, in order."""
         return tuple(self.text[s.start : s.end] for s in self.secrets)
 
 
@@ -74,7 +76,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A named list of dialogues; ``skipped`` says what its loader left out: (reason, count)."""
+    """A named list of dialogues; ``skipped`` lists what its loader left out: (reason, count)."""
 
     name: str
     dialogues: Sequence[Dialogue] = field(repr=False)
@@ -94,11 +96,11 @@ class Point:
     """One data point: what differs between neighbouring datasets, and what DP-SGD clips.
 
     ``text`` is a whole turn (``"USR: ..."``) or a whole dialogue (turns joined by newlines), so
-    that no sentence is cut in two (CRT, A.6.3); ``secrets`` are the labelled spans where known,
-    empty otherwise; ``id`` is unique in its corpus. ``spoken_spans`` says where the turns' own
-    words stand, without their speakers, for policies that must not read "USR"; empty: the whole
-    text. ``dialogue_id`` is that of its dialogue, which cannot be read off ``id``: both may hold a
-    slash.
+    that no sentence is cut in two (CRT, A.6.3). ``secrets`` are the labelled spans, empty where
+    they are not known. ``id`` is unique in its corpus. ``spoken_spans`` are the places of the
+    turns' own words, without their speakers, for policies that must not read "USR"; empty: the
+    whole text. ``dialogue_id`` is the id of its dialogue; it cannot be derived from ``id``, since
+    both may hold a slash.
     """
 
     id: str = field(repr=False)
