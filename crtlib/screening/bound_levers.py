@@ -1,8 +1,8 @@
 """Why the bound of a rate is as large as it is, and what would make it smaller.
 
-A bound is one term, what the first reader's labels show, or two, where a second one read again: the
-other is for what the first overlooked. Each has a part that was seen to fail and a part that is
-there for want of labels, and they have different levers.
+A bound has one term, for what the first reader's labels show. Where a second reader read again, it
+has a second term, for what the first reader overlooked. Part of each term was seen to fail, and
+part is there for want of labels; different levers lower them.
 
 >>> from crtlib.screening.rates import Rate, rate_upper_bound
 >>> def found(count, of, again=None):
@@ -23,20 +23,21 @@ from __future__ import annotations
 from crtlib.screening.rates import Rate, percent_rounded_up, rate_upper_bound
 
 READ_AGAIN_WHOLE = 0.9
-"""From this share of the secrets found again on, a larger share to read again changes little."""
+"""Once this share of the secrets was found again, reading a larger share again changes little."""
 
 
 def bound_in_reach(secrets: int, share: float | None, *, alpha: float) -> float:
-    """The least bound that labels can give: that of no failure.
+    """The least bound that labels can give: the bound without any failure.
 
     Args:
-        secrets: In how many turns, each of another user, the first reader found a secret.
-        share: Of all turns, how much a second reader reads whatever is marked, and so finds that
+        secrets: The number of turns, each from a different user, in which the first reader found a
+            secret.
+        share: The share of all turns that a second reader reads whether marked or not, finding that
             share of the secrets again. None: nobody reads again.
         alpha: The probability with which the bound may be too low.
 
     Guarantee:
-        No counts of at most so many secrets, found once and found again, give a smaller bound.
+        No counts of at most this many secrets, found once and found again, give a smaller bound.
         Test: ``tests/screening/test_bound_levers.py::test_no_counts_beat_the_bound_in_reach``.
 
     >>> [round(bound_in_reach(486, share, alpha=0.025), 4) for share in (None, 0.2, 1)]
@@ -47,12 +48,12 @@ def bound_in_reach(secrets: int, share: float | None, *, alpha: float) -> float:
 
 
 def name_bound_lever(rate: Rate, *, alpha: float) -> str:
-    """In words, for a rate that was counted on labels: of which terms its bound is, which is the
-    larger one, and what lowers that one most. ``alpha``: the probability with which the bound may
-    fail (:attr:`crtlib.screening.rates.PolicyRates.alpha`).
+    """Describe the bound of a rate that was counted on labels: its terms, which of them is larger,
+    and what lowers that one most. ``alpha`` is the probability with which the bound may fail
+    (:attr:`crtlib.screening.rates.PolicyRates.alpha`).
 
     Guarantee:
-        The terms make the bound. Test:
+        The terms add up to the bound. Test:
         ``tests/screening/test_bound_levers.py::test_the_terms_make_the_bound``.
     """
     most = percent_rounded_up(rate.upper_bound)
@@ -92,8 +93,8 @@ def name_bound_lever(rate: Rate, *, alpha: float) -> str:
 
 
 def bound_terms(rate: Rate, *, alpha: float) -> tuple[float, float]:
-    """The bounds of what fails among what the first reader found, and of what fails among what he
-    overlooked, whose sum is the bound of a rate of turns that were read twice."""
+    """The two bounds whose sum bounds a rate where turns were read twice: on what fails among what
+    the first reader found, and on what fails among what the first reader overlooked."""
     if rate.reread_counts is None:
         raise ValueError("rate: was read by one person; its bound is one term")
     unmarked_failures, reread = rate.reread_counts

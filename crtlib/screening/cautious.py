@@ -1,5 +1,6 @@
-"""The policy ``cautious`` flags every word that is not on a list of plain words. Text that no
-policy flags trains without noise, so this is the middle way between a learned policy and
+"""The policy ``cautious`` flags every word that is not on a list of plain words.
+
+Text that no policy flags trains without noise, so this is a middle way between a learned policy and
 ``everything``.
 
 >>> text = "Please call Ada at 555 1234 about the zyzzyva."
@@ -21,7 +22,7 @@ from crtlib.text.package_data import read_package_file
 from crtlib.text.records import MASK, Point, Secret
 
 COMMON_WORD_RANKS = 5_000
-"""A word is rare beyond this rank of the list."""
+"""A word beyond this rank of the list is rare."""
 
 _TOKEN_PATTERN = re.compile(
     rf"(?P<mask>{re.escape(MASK)})"
@@ -32,16 +33,16 @@ _TOKEN_PATTERN = re.compile(
     r"|(?P<stop>[.!?:\n])"
 )
 _APOSTROPHE_ENDINGS = frozenset(("s", "t", "d", "m", "ll", "re", "ve", "em", "n"))
-"""What stands after the apostrophe of a plain word."""
+"""What may follow the apostrophe in a plain word."""
 
 
 @lru_cache(maxsize=4)
 def common_words(file: str = "") -> frozenset[str]:
     """The first 5,000 words of ``file``, one a line, or of the list that comes with the library.
 
-    Lines that begin with ``#`` are comments. ``words.txt`` is the ranking of wordfreq without the
-    words that WikiText-2 writes with a capital: text of nobody whom a corpus is about. Raises
-    ``ValueError`` where there is no file, or no word in it.
+    Lines that begin with ``#`` are comments. The library's ``words.txt`` is the ranking of wordfreq
+    without the words that WikiText-2 writes with a capital, so it was not made from the text of
+    anybody whom a corpus is about. Raises ``ValueError`` where there is no file or no word in it.
     """
     try:
         shipped = resources.files(__package__ or "")
@@ -56,7 +57,7 @@ def common_words(file: str = "") -> frozenset[str]:
 
 
 def _suspicious_kind(token: str, starts: bool, common: frozenset[str]) -> str:
-    """Of what kind a word is that may not be plain; "" where it is plain."""
+    """The kind of a word that may not be plain; "" for a plain word."""
     if not token.isalpha() and any(c.isdecimal() for c in token):
         return "number"
     lower = token.lower().replace("’", "'")
@@ -71,7 +72,7 @@ def _suspicious_kind(token: str, starts: bool, common: frozenset[str]) -> str:
 
 
 def _flag_not_plain(common: frozenset[str], p: Point) -> list[Secret]:
-    """Flagged tokens; those with nothing but spaces between them are one span."""
+    """The flagged tokens; those with nothing but spaces between them are one span."""
     spans: list[Secret] = []
     starts = True
     for m in _TOKEN_PATTERN.finditer(p.text):
@@ -88,14 +89,16 @@ def _flag_not_plain(common: frozenset[str], p: Point) -> list[Secret]:
 
 
 def cautious_policy(words: str = "") -> Policy:
-    """Flags each token with a digit, each with a capital that does not start a sentence, each
-    e-mail address, URL or @name, and each word beyond the first 5,000 of ``words``.
+    """A policy that flags each token with a digit, each with a capital that does not start a
+    sentence, each e-mail address, URL or @name, and each word beyond the first 5,000 of ``words``.
 
-    A sentence starts with the turn, and after ``.``, ``!``, ``?``, ``:`` or a line break; "I" is
-    no capital. It reads one turn and nothing else, so masking one secret changes no label
-    elsewhere but for words right beside it. ``words``: a file of your own, frequent words first,
-    that was not made from the text which is screened: a word's frequency there follows from each
-    message that says it, so one message would decide what is flagged in others.
+    A sentence starts at the beginning of the turn and after ``.``, ``!``, ``?``, ``:`` or a line
+    break; "I" does not count as a capital. The policy reads one turn and nothing else, so masking
+    one secret changes no label elsewhere except those of words right beside it.
+
+    ``words`` is a file of your own, frequent words first. It must not be made from the text that is
+    screened: a word's frequency there depends on each message that says it, so one message would
+    decide what is flagged in others.
     """
     name = f"cautious:{words}" if words else "cautious"
     flag = partial(_flag_not_plain, common_words(words))

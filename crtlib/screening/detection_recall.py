@@ -1,4 +1,4 @@
-"""How much of what is labelled a policy finds: for people; guarantees ask for
+"""How many labelled secrets a policy finds, for people; guarantees use the rates of
 :mod:`crtlib.screening.rates`."""
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ def recall_by_kind(
 ) -> pd.DataFrame:
     """How many labelled secrets the flagged spans ``labels`` catch, by kind and in the row "all".
 
-    A secret is caught where every one of its characters is flagged and no gap is between the
-    spans: half a telephone number in clear is a miss. Columns: ``secrets``, ``caught``,
-    ``recall``, ``miss_upper`` (upper confidence bound of the miss rate; 1 less it bounds recall
-    from below), ``flagged`` (spans of that kind by the policy), ``precision`` (the share of them
-    that touch a secret) and its lower bound ``precision_lower``. NaN where there is nothing to
-    divide by. The bounds are for independent secrets: copies of one value promise less, so no
-    guarantee uses them (:func:`crtlib.screening.rates.measure_rates` has bounds for clustered
-    labels).
+    A secret is caught if every one of its characters is flagged, spaces included: half a telephone
+    number in clear is a miss.
+
+    Columns: ``secrets``, ``caught``, ``recall``, ``miss_upper`` (upper confidence bound on the miss
+    rate; 1 minus it bounds recall from below), ``flagged`` (spans of that kind by the policy),
+    ``precision`` (the share of them that touch a secret) and its lower bound ``precision_lower``.
+    NaN where there is nothing to divide by.
+
+    The bounds assume independent secrets, which copies of one value are not. So no guarantee uses
+    them; :func:`crtlib.screening.rates.measure_rates` has bounds for clustered labels.
     """
     counts = {name: Counter[str]() for name in ("secrets", "missed", "flagged", "right")}
     for p, spans in zip(points, labels, strict=True):
@@ -47,10 +49,10 @@ def recall_by_kind(
 def count_unstable_labels(
     policy: Callable[[Sequence[Point]], Sequence[Sequence[Secret]]], points: Sequence[Point]
 ) -> tuple[int, int]:
-    """How many labelled secrets change other labels when they are masked; and how many there are.
+    """How many labelled secrets change other labels when they are masked, and how many there are.
 
-    The neighbour of Definition 2 is labelled anew and redacted. It must then read as the original,
-    redacted, with the secret masked as well: what Proposition 5 needs.
+    The neighbour of Definition 2 is labelled again and redacted. It must then read the same as the
+    redacted original with the secret masked as well, which is what Proposition 5 needs.
     """
     pairs = [
         (p, s, spans, redact(p, [s]))

@@ -1,4 +1,4 @@
-"""A detector of words or characters as a policy: scores become spans."""
+"""A detector that scores words, as a policy: scores become spans."""
 
 from __future__ import annotations
 
@@ -24,23 +24,25 @@ _PLAIN_WORD = re.compile(
     "ok|on|or|our|please|she|so|some|thank|thanks|that|the|their|them|then|there|they|this|to|us|"
     "want|was|we|were|what|when|where|which|who|will|with|would|yes|you|your"
 )
-"""What ends no secret: function words without a capital, and the signs between sentences."""
+"""What neither begins nor ends a secret: function words in lower case, and the signs between
+sentences."""
 ScoreFunction = Callable[[Sequence[Point]], list[FloatArray]]
-"""Points -> of each (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on."""
+"""Points -> for each (words, 1 + 2 kinds): plain; then, for each kind, begins and goes on."""
 FLAG_THRESHOLD = 0.3
-"""Which score of the kinds together flags a word (CRT, A.4)."""
+"""The least total score of all kinds that flags a word (CRT, A.4)."""
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Where the words of a text stand: ``<MASK>``, runs of letters and digits, single signs."""
+    """The places of a text's words: ``<MASK>``, runs of letters and digits, single signs."""
     return [m.span() for m in _WORD_PATTERN.finditer(text)]
 
 
 def trim_plain_words(text: str, flagged: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which words of a text are ``flagged``, less the plain ones at either end of each run.
+    """Which words of a text are ``flagged``, without the plain ones at either end of each run.
 
-    Where a secret is masked its neighbours are scored anew, and a "to" before it that is flagged in
-    one text and not in the other is a trace. None is, beside a secret or a mask.
+    Where a secret is masked, its neighbours are scored again, and a "to" before it that is flagged
+    in one text but not in the other is a trace. Trimmed, no such word is flagged beside a secret or
+    a mask.
 
     >>> trim_plain_words("pay it to Ada of Wien.", np.array([0, 0, 1, 1, 1, 1, 1], bool)).tolist()
     [False, False, False, True, True, True, False]
@@ -62,8 +64,8 @@ def join_flagged_words(
     goes_on: FloatArray,
     kinds: Sequence[str],
 ) -> Spans:
-    """Spans from the ``flagged`` words of a text: those next to each other are one secret, unless
-    the second rather begins one than goes on. ``begins``, ``goes_on``: (words, kinds) scores."""
+    """Make spans from the ``flagged`` words of a text. Adjacent words are one secret, unless the
+    second more likely begins one than goes on. ``begins``, ``goes_on``: (words, kinds) scores."""
     at = word_spans(text)
     each = np.array([i for i in np.flatnonzero(flagged) if text[slice(*at[i])] != MASK], dtype=int)
     new = (begins.sum(1) > goes_on.sum(1))[each[1:]] | (np.diff(each) > 1)
@@ -78,8 +80,8 @@ def join_flagged_words(
 
 
 def plain_score_limit(threshold: float) -> float:
-    """Under which score for plain a word is flagged, so that a ``threshold`` of the kinds flags it.
-    Probabilities have six decimals: a score of exactly the threshold counts."""
+    """The score for plain below which a word is flagged, so that a total score of ``threshold`` for
+    the kinds flags it. Probabilities have six decimals: a score of exactly the threshold counts."""
     check_allowed("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
     return 1 - threshold + 5e-7
 
@@ -90,10 +92,10 @@ def detector_policy(
     score: ScoreFunction,
     plain: float = plain_score_limit(FLAG_THRESHOLD),
 ) -> Policy:
-    """Flags words whose ``score`` for plain is under ``plain``. Those next to each other are one
-    secret, cut where one begins, of the kind that is likeliest over its words; a mask is none.
+    """A policy that flags words whose ``score`` for plain is under ``plain``. Adjacent words are
+    one secret, cut where another begins, of the kind likeliest over its words; a mask is no secret.
 
-    It gets the turn's own words, without the speaker. It reads context, so what
+    It is given the turn's own words, without the speaker. It reads context, so what
     :mod:`crtlib.screening.tagger` says about Proposition 5 holds for it too.
 
     >>> def shouting(points):

@@ -1,4 +1,4 @@
-"""Policies of expressions from a file of one's own (TOML)."""
+"""Policies from a file of regular expressions of one's own (TOML)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from crtlib.text.records import Point, Secret
 
 # --------------------------------------------------------------------------- expressions
 MATCH_TIMEOUT_SECONDS = 5.0
-"""An expression may take so long on a turn, and five microseconds more for each character."""
+"""How long an expression may take on a turn, plus five microseconds for each character."""
 SLOW_TURN_SECONDS, MAX_SLOW_SECONDS = 0.1, 60.0
-"""Turns that take longer than the first may take as long as the second together."""
+"""All turns that take longer than the first may together take as long as the second."""
 
 _FIELD_RULES = {
     "pattern": "must be a text",
@@ -37,7 +37,7 @@ _FIELD_RULES = {
 
 
 class _ExpressionTable(BaseModel, extra="forbid", strict=True):
-    """One kind of a file of expressions."""
+    """One kind of secret in a file of expressions."""
 
     pattern: str
     flags: str = Field("", pattern="^[ix]*$")
@@ -47,7 +47,7 @@ class _ExpressionTable(BaseModel, extra="forbid", strict=True):
 
 
 def has_luhn_digit(number: str) -> bool:
-    """Whether the last digit of a number is that of Luhn (ISO/IEC 7812-1, annex B), as on cards.
+    """Whether the last digit of a number is its Luhn digit (ISO/IEC 7812-1, annex B), as on cards.
 
     >>> has_luhn_digit("4111 1111 1111 1111"), has_luhn_digit("4111 1111 1111 1112")
     (True, False)
@@ -58,8 +58,8 @@ def has_luhn_digit(number: str) -> bool:
 
 
 def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, str], list[Secret]]:
-    """What one table of a file of expressions finds in a text, which is called so in errors.
-    ``ValueError`` says what is wrong with the table."""
+    """Return a function that finds the spans of one table of a file of expressions in a text; its
+    second argument names the text in errors. ``ValueError`` states what is wrong with the table."""
 
     def wrong(key: str, why: str) -> ValueError:
         return ValueError(f"{where}, [{kind}] {key}: {why}")
@@ -67,8 +67,8 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
     slow = 0.0
 
     def spans(text: str, turn: str) -> list[Secret]:
-        """Raises ``ValueError`` where that takes too long: an expression may take exponential
-        time, whatever it looks like."""
+        """The spans that the table finds. Raises ``ValueError`` where that takes too long: an
+        expression may take exponential time, whatever it looks like."""
         nonlocal slow
         seconds, began = MATCH_TIMEOUT_SECONDS + 5e-6 * len(text), time.thread_time()
         try:
@@ -119,13 +119,13 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
 
 
 def expression_file_policy(file: str) -> Policy:
-    """Flags what the expressions of a TOML file match: one table a kind.
+    """A policy that flags what the expressions of a TOML file match, one table for each kind.
 
-    ``pattern`` is a regular expression as of the package ``regex``, which reads those of ``re``;
-    the span is the group ``secret`` if there is one. ``flags`` of i and x, ``examples`` that must
-    match whole, ``not``: values that are no secrets, ``check = "luhn"``: numbers whose last digit
-    is that of a card. An expression that takes longer than ``MATCH_TIMEOUT_SECONDS`` on a turn ends
-    the call with a ``ValueError`` that names both.
+    ``pattern`` is a regular expression for the package ``regex``, which also reads those of ``re``;
+    the span is the group ``secret`` if there is one. ``flags`` may hold i and x. ``examples`` must
+    match completely. ``not`` lists values that are no secrets. With ``check = "luhn"``, only
+    numbers whose last digit is that of a card count. An expression that takes longer than
+    ``MATCH_TIMEOUT_SECONDS`` on a turn ends the call with a ``ValueError`` that names both.
     """
     where = Path(file).name
     if reason := files.why_not_regular(file):
@@ -150,7 +150,7 @@ def expression_file_policy(file: str) -> Policy:
 
 
 def regex_policy(argument: str) -> Policy:
-    """What ``regex:`` names: a file of expressions, or a corpus."""
+    """The policy that ``regex:`` names, from a file of expressions or for a corpus."""
     if argument.endswith(".toml"):
         return expression_file_policy(argument)
     if argument not in REGEX_CORPORA:

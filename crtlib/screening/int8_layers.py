@@ -1,9 +1,9 @@
-"""Linear layers in whole numbers of eight bits, for an encoder that shall answer sooner.
+"""Linear layers in 8-bit integers, for an encoder that should answer faster.
 
-Each output has a scale for its weights, and each token one for its inputs, so no other token and no
-other text decides how one is rounded. (ONNX Runtime's dynamic quantisation, and torch's, take one
-scale for all that is read at once.) Sums of whole numbers are exact in whatever order they are
-added.
+Each output has a scale for its weights, and each token has one for its inputs, so no other token
+and no other text decides how one is rounded. (The dynamic quantisation of ONNX Runtime and of torch
+uses one scale for everything that is read at once.) Sums of integers are exact in whatever order
+they are added.
 
 >>> layer = nn.Linear(2, 1, bias=False)
 >>> _ = nn.init.constant_(layer.weight, 0.5)
@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 
 LARGEST_LEVEL = 127
-"""The largest number of eight bits whose negative is one too."""
+"""The largest 8-bit integer whose negative is an 8-bit integer as well."""
 SMALLEST_SCALE = 1e-30
-"""Instead of that of nothing but zeros."""
+"""The scale of numbers that are all zero."""
 
 
 class Int8Linear(nn.Module):
-    """A linear layer that was learned: (..., inputs) float32 -> (..., outputs) float32.
+    """A trained linear layer in 8-bit integers: (..., inputs) float32 -> (..., outputs) float32.
 
     Guarantee:
-        What it answers for a token follows from that token alone. Test:
+        Its answer for a token depends on that token alone. Test:
         ``tests/screening/test_tagger.py::test_an_encoder_of_int8_says_the_same_in_any_company``.
     """
 
@@ -44,8 +44,8 @@ class Int8Linear(nn.Module):
         self.register_buffer("bias", bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Inputs as multiples of the 127th part of the largest of their token, times the weights as
-        multiples of that of their output."""
+        """Multiply inputs, as multiples of 1/127 of the largest input of their token, by weights,
+        as multiples of 1/127 of the largest weight of their output."""
         rows = inputs.reshape(-1, inputs.shape[-1])
         largest = torch.maximum(rows.amax(1, keepdim=True), rows.amin(1, keepdim=True).neg_())
         scale = largest.div_(LARGEST_LEVEL).clamp_min_(SMALLEST_SCALE)
@@ -55,8 +55,8 @@ class Int8Linear(nn.Module):
 
 
 def check_exact_products() -> None:
-    """Raise ``ValueError`` where torch's products of int8 are not exact on this processor: without
-    instructions made for them they may be cut at 16 bits."""
+    """Raise ``ValueError`` where torch's int8 products are not exact on this processor. Without
+    instructions made for them, they may be cut at 16 bits."""
     most = torch.full((1, 64), LARGEST_LEVEL, dtype=torch.int8)
     try:
         exact = int(torch._int_mm(most, most.t())) == 64 * LARGEST_LEVEL**2
@@ -67,8 +67,8 @@ def check_exact_products() -> None:
 
 
 def put_linear_layers_in_int8(net: nn.Module) -> None:
-    """Put each linear layer below ``net`` in whole numbers; ``ValueError`` as
-    :func:`check_exact_products` raises it."""
+    """Replace each linear layer below ``net`` by one in 8-bit integers. Raises ``ValueError`` as
+    :func:`check_exact_products` does."""
     check_exact_products()
     for name, layer in list(net.named_children()):
         if isinstance(layer, nn.Linear):

@@ -1,10 +1,10 @@
-"""Names, addresses and organisations by lists of eight languages, and by what stands before them:
-what a search can find before anybody has read anything.
+"""Find names, addresses and organisations by lists in eight languages and by the words before them.
 
-The lists are files beside this module, ``names/LANGUAGE.toml``, from general knowledge. Words are
-compared without case and accents. A name that is a word, too ("ambiguous"), counts beside a title
-or another name; behind a name without a capital one word that is in no list goes on with it. All
-lists are read together: a help desk answers in several languages.
+This is what a search can find before anybody has read anything. The lists are files beside this
+module, ``names/LANGUAGE.toml``, from general knowledge. Words are compared without case and
+accents. A name that is also a word ("ambiguous") counts only beside a title or another name. After
+a name without a capital, one word that is in no list still belongs to the name. All lists are read
+together, since a help desk answers in several languages.
 
 >>> text = "Hi, my name is josé núñez, 12 Mill Road. Frau Anna Lindner, Lange Straße 5. Nova GmbH"
 >>> [text[s.start : s.end] for s in names_policy([Point("0", "u", text)])[0]]
@@ -47,7 +47,7 @@ _NO_CITY = frozenset(("eur", "euro", "euros", "usd", "dollar", "dollars", "pln")
 
 
 def _fold(text: str) -> str:
-    """A word as it is compared.
+    """A word in the form in which words are compared.
 
     >>> _fold("Łukasz"), _fold("Straße")
     ('lukasz', 'strasse')
@@ -58,7 +58,7 @@ def _fold(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Word:
-    """A word, number or sign of a turn; ``is_first``: it begins a sentence."""
+    """A word, number or sign in a turn; ``is_first``: it begins a sentence."""
 
     start: int
     end: int
@@ -90,9 +90,9 @@ def _split_into_words(text: str) -> list[_Word]:
 
 @dataclass(frozen=True)
 class _Lists:
-    """The lists of several languages, joined. ``sure`` are names that are nothing else, or, with a
-    capital, ``common`` words; ``plain`` are words of which no name is made. ``phrases``: by their
-    last word what stands before a name, of which kind, and its words."""
+    """The lists of several languages, joined. ``sure`` are names that need no company; one that is
+    also a ``common`` word needs a capital. ``plain`` words are part of no name. ``phrases`` has, by
+    their last word, the phrases that precede a name: their kind, and their words."""
 
     plain: frozenset[str]
     common: frozenset[str]
@@ -143,7 +143,7 @@ def _read_lists() -> _Lists:
 
 # --------------------------------------------------------------------------- one turn
 class _Turn:
-    """What the lists find in a turn: each search gives (first word, word after the last)."""
+    """What the lists find in a turn: each search yields (first word, word after the last)."""
 
     def __init__(self, text: str, lists: _Lists) -> None:
         self.text, self.lists, self.words = text, lists, _split_into_words(text)
@@ -152,7 +152,7 @@ class _Turn:
         return self.words[k] if 0 <= k < len(self.words) else None
 
     def _is_apart(self, k: int) -> bool:
-        """Whether a line ends, or more than white space stands, before word ``k``."""
+        """Whether a line break, or a gap of more than two characters, is before word ``k``."""
         gap = self.text[self.words[k - 1].end : self.words[k].start] if k else ""
         return "\n" in gap or len(gap) > 2
 
@@ -166,7 +166,7 @@ class _Turn:
         return is_long and w.is_capital and not w.is_first and w.fold not in self.lists.common
 
     def _is_possible(self, w: _Word) -> bool:
-        """Whether a word may be a name in company."""
+        """Whether a word may be a name if another name or a title is beside it."""
         if not w.is_word or w.fold in self.lists.plain:
             return False
         is_listed = w.fold in self.lists.ambiguous or w.fold in self.lists.sure
@@ -180,7 +180,7 @@ class _Turn:
                 yield at, self._end_of_name(at)
 
     def _has_company(self, k: int, w: _Word) -> bool:
-        """Whether an ambiguous name stands beside a name, with capitals where there are any."""
+        """Whether word ``k`` is an ambiguous name beside another name, both with a capital."""
         if w.fold not in self.lists.ambiguous or not w.is_capital:
             return False
         beside = [self._word(k + 1)] if not self._ends_before(k + 1) else []
@@ -194,7 +194,7 @@ class _Turn:
         return not 0 < k < len(self.words) or self._is_apart(k)
 
     def _after_title(self, k: int) -> int | None:
-        """The first word after a title that stands at ``k``, if it can be a name."""
+        """The first word after a title at word ``k``, if a name can begin there."""
         if self.words[k].fold not in self.lists.titles:
             return None
         k += 1
@@ -208,7 +208,8 @@ class _Turn:
         return k if w.is_capital or known else None
 
     def _after_words(self, k: int) -> int | None:
-        """The first word of a name after what introduces one, or may, and ends with word ``k``."""
+        """The first word of a name after a phrase that ends with word ``k`` and introduces one, or
+        may do so."""
         for kind, phrase in self.lists.phrases.get(self.words[k].fold, ()):
             first = k + 1 - len(phrase)
             if first >= 0 and phrase == tuple(w.fold for w in self.words[first : k + 1]):
@@ -219,8 +220,10 @@ class _Turn:
         return None
 
     def _may_follow(self, at: int, w: _Word, kind: str) -> bool:
-        """Whether a word is a name after such words: any that is not common after "my name is", a
-        capital after "dear", capitals in a row, or what may be a name, after "this is"."""
+        """Whether a word is a name after a phrase of this kind. After "my name is" it is any word
+        that is not common or has a capital, and after "dear" any word with a capital. After "this
+        is" it is a word with a capital that is an ambiguous name, or that a possible name with a
+        capital follows."""
         second = self._word(at + 1)
         if w.fold in _PARTICLES and second is not None:
             is_name = second.fold in _PARTICLES or second.is_capital
@@ -235,7 +238,7 @@ class _Turn:
         return w.is_capital and (w.fold in self.lists.ambiguous or in_a_row)
 
     def _begin_of_name(self, k: int) -> int:
-        """Where a name begins of which word ``k`` is sure."""
+        """The first word of the name to which word ``k`` surely belongs."""
         while k and not self._is_apart(k) and (w := self.words[k - 1]).is_word:
             is_name = w.fold in self.lists.ambiguous or (w.is_capital and not w.is_first)
             if not w.is_capital or not is_name or w.fold in self.lists.plain:
@@ -246,8 +249,8 @@ class _Turn:
         return k
 
     def _end_of_name(self, k: int) -> int:
-        """Where a name ends that begins with word ``k``. Who writes that one without a capital
-        writes the next one so, too."""
+        """The end of the name that begins with word ``k``. Whoever writes that word without a
+        capital writes the next one without a capital, too."""
         most, guessed = k + _MAX_NAME_WORDS, self.words[k].is_capital
         k = self._after_particles(k) + 1
         while k < most and (w := self._word(k)) and not self._is_apart(k):
@@ -264,7 +267,7 @@ class _Turn:
         return k
 
     def _after_particles(self, k: int) -> int:
-        """The first word from ``k`` on that is no particle; ``k`` where none follows."""
+        """The first word from ``k`` on that is not a particle."""
         at = k
         while (w := self._word(at)) and w.fold in _PARTICLES and not self._ends_before(at + 1):
             at += 1
@@ -305,7 +308,7 @@ class _Turn:
         return w is not None and w.is_number
 
     def _end_with_street(self, k: int, asks_for_number: bool) -> Iterator[tuple[int, int]]:
-        """The address whose street ends with word ``k``: with a number before it, or a capital."""
+        """The address whose street ends with word ``k``, if it has a number or a capital."""
         first = self._begin_of_street(k)
         has_number = self.words[first].is_number
         is_behind = not has_number and self._is_number(k + 1)
@@ -316,14 +319,14 @@ class _Turn:
             yield first, self._end_of_address(k + 1 + is_behind)
 
     def _number_of_flat(self, k: int) -> int | None:
-        """The number behind "Apt." and the like."""
+        """The place of the number after "Apt." or a similar word."""
         at = k + 1
         while (w := self._word(at)) and w.text in ".#":
             at += 1
         return at if self._is_number(at) else None
 
     def _begin_of_flat(self, k: int) -> int:
-        """What stands before a flat, from its number on: a street of whatever name."""
+        """The first word of the address of a flat: the number of a street, whatever its name."""
         first = k
         while first and k - first <= _MAX_STREET_WORDS and not self._is_apart(first):
             w = self.words[first - 1]
@@ -335,7 +338,7 @@ class _Turn:
         return k
 
     def _begin_of_street(self, k: int) -> int:
-        """Where the street begins whose last word is ``k``: with its number, or a capital."""
+        """The first word of the street that ends with word ``k``: its number, or a capital."""
         first = k
         while first and k - first < _MAX_STREET_WORDS and not self._is_apart(first):
             w = self.words[first - 1]
@@ -350,7 +353,7 @@ class _Turn:
         return first
 
     def _end_of_street(self, k: int, asks_for_number: bool) -> int | None:
-        """Where a street ends that begins with word ``k``: after its number, or its capitals."""
+        """The end of the street that begins with word ``k``: after its number, or its capitals."""
         at = k + 1
         while (w := self._word(at)) and at - k <= _MAX_STREET_WORDS + 1 and not self._is_apart(at):
             if w.is_number and at - k > 1:
@@ -368,7 +371,8 @@ class _Turn:
         return first - 1 if first and self.words[first - 1].is_number else k
 
     def _end_of_address(self, k: int) -> int:
-        """With the flat, the postcode and the place behind a street."""
+        """The end of an address: after the flat, the postcode and the place that follow a street
+        which ends before word ``k``."""
         last, is_flat = k, False
         while w := self._word(k):
             if w.text in ",.#-" or w.fold in self.lists.units:
@@ -386,7 +390,8 @@ class _Turn:
         return last
 
     def _is_place_before_code(self, k: int) -> bool:
-        """Whether a place follows a comma: capitals before a number, or at the end of the line."""
+        """Whether word ``k`` begins a place after a comma: capitals before a number, or at the end
+        of a line."""
         if self.words[k - 1].text != "," or not self._is_capital(k):
             return False
         while (w := self._word(k)) and w.is_word and w.is_capital:
@@ -394,7 +399,7 @@ class _Turn:
         return w is None or w.is_number or w.text in ",." or self._is_apart(k)
 
     def _end_of_place(self, k: int) -> int | None:
-        """Where a place ends whose postcode is word ``k``."""
+        """The end of the place whose postcode begins with word ``k``."""
         code = self.words[k].text
         if not _POSTCODE.fullmatch(code):
             return None
@@ -434,7 +439,7 @@ class _Turn:
                 yield k, end
 
     def _end_of_form(self, k: int) -> int:
-        """Where a legal form ends that begins with word ``k``, as "GmbH & Co. KG", "Sp. z o.o."."""
+        """The end of the legal form that begins with word ``k``: "GmbH & Co. KG", "Sp. z o.o."."""
         end = k + 1
         while (w := self._word(end)) and not self._is_apart(end):
             if w.text not in ".&/" and w.fold not in self.lists.organisations["forms"] | {"z", "a"}:
@@ -443,7 +448,7 @@ class _Turn:
         return end if self._sign(end - 1) in ("", ".") else end - 1
 
     def _end_of_title(self, k: int) -> int:
-        """Where capitals end that begin with word ``k``, with what joins them."""
+        """The end of the capitals that begin with word ``k``, with the words that join them."""
         at = k
         while (w := self._word(at)) and not self._is_apart(at):
             if not (w.fold in _PARTICLES or w.text == "&" or self._is_of_a_title(at)):
@@ -477,4 +482,4 @@ def _flag_points(points: Sequence[Point]) -> Iterator[Iterable[Secret]]:
 
 
 names_policy = Policy("names", _flag_points, own_words=True)
-"""Flags names, addresses and organisations of eight languages; it reads one turn, nothing else."""
+"""Flags names, addresses and organisations in eight languages; it reads one turn, nothing else."""

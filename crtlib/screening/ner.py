@@ -1,4 +1,4 @@
-"""A named-entity tagger of ``transformers`` in a local folder, as a policy."""
+"""A named-entity tagger of ``transformers`` as a policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN_TAGS = {"O", "_", "<unk>", "<START>", "<STOP>"}  # the last two of a CRF
 
 
 def _kinds_and_columns(tags: Sequence[str]) -> tuple[tuple[str, ...], FloatArray]:
-    """The kinds in tags such as O, B-PER, S-PER, and in which column of a row each tag counts."""
+    """The kinds in tags such as O, B-PER, S-PER, and the column of a row in which each counts."""
     split = [tag.split("-", 1) if re.match("[BIESLU]-.", tag) else ["", tag] for tag in tags]
     kinds = tuple(sorted({kind for _, kind in split} - _PLAIN_TAGS))
     columns = np.zeros((len(tags), 1 + 2 * len(kinds)))
@@ -34,8 +34,8 @@ def _kinds_and_columns(tags: Sequence[str]) -> tuple[tuple[str, ...], FloatArray
 
 
 def ner_policy(name: str, plain: float = plain_score_limit(FLAG_THRESHOLD)) -> Policy:
-    """A token-classification model of transformers: a folder, or a name on the hub. ``plain=0.9``
-    makes the conservative policy (A.4)."""
+    """A policy from a token-classification model of transformers, which is a folder or a name on
+    the hub. ``plain=0.9`` makes the conservative policy (A.4)."""
     try:
         net = load_encoder(name).eval()
     except ValueError as error:

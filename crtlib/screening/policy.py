@@ -1,4 +1,4 @@
-"""What a policy is: a value with a name that answers points with spans, checked.
+"""What a policy is: a named value that answers points with spans, which are checked.
 
 >>> from crtlib.screening.detectors import word_spans
 >>> from crtlib.text.records import Point, Secret
@@ -41,10 +41,10 @@ FlagFunction = Callable[[Sequence[Point]], Iterable[Iterable[Secret]]]
 
 @dataclass(frozen=True)
 class Teaching:
-    """Digests of the turns with a secret that taught a policy, of its words and of their shapes,
-    and of all people of whom a turn taught it, with a secret or without.
+    """Digests of what taught a policy: of the turns with a secret, of all words and their shapes,
+    and of all people whose turns taught it, with a secret or without.
 
-    Digests name nobody, but who has them can try names and texts: they are private.
+    Digests name nobody, but whoever has them can try out names and texts, so they are private.
     """
 
     turns: frozenset[str]
@@ -53,21 +53,22 @@ class Teaching:
     people: frozenset[str] = frozenset()
 
     def judged_by(self, point: Point) -> bool:
-        """Whether this labelled point would judge what it taught: the same words with a secret,
-        whoever says them. (An older tagger kept who said those, and not who taught besides.)"""
+        """Whether this labelled point would judge the policy on what taught it: the same words with
+        a secret, whoever says them. (Older taggers recorded the people who said such words, but not
+        the other people who taught them.)"""
         digests = {*digest_secret_turns(point), _digest_of_teaching(f"user\x1f{point.user}")}
         return not self.turns.isdisjoint(digests)
 
     def was_taught_by(self, point: Point) -> bool:
-        """Whether a turn of the same person taught it, whatever they said; without a name, of the
-        same conversation."""
+        """Whether a turn of the same person taught the policy, whatever they said; where no name is
+        known, a turn of the same conversation."""
         return digest_teaching_person(point.user, point.dialogue_id) in self.people
 
 
 @dataclass(frozen=True)
 class Shift:
-    """How unlike a text is to what taught a policy: the share of its ``of`` words that did not
-    stand there, and of those whose shape did not. Near 0 for text of the same kind."""
+    """How much a text differs from what taught a policy: the share of its ``of`` words that did not
+    occur there, and the share whose shape did not. Both are near 0 for text of the same kind."""
 
     words: float
     shapes: float
@@ -81,30 +82,37 @@ class Shift:
 
 
 class UnansweredError(ValueError):
-    """A policy took too long on a turn, or answered another number of points than it was asked for.
-    It says which, by its number among those that were asked for, and quotes no text."""
+    """A policy took too long on a turn, or answered for another number of points than it was given.
+    The message gives a turn's number among those that were given, and quotes no text."""
 
 
 @dataclass(frozen=True)
 class Policy:
     """A screening policy (CRT, section 3.2: the labelling function pi, or pi_c).
 
-    ``flag`` maps points to spans; a call checks what it answers, and ``ValueError`` names the
-    policy where it raises, or returns labels for another number of points, or spans that are
-    unsorted, overlap or lie outside their text. No text is shown, and the exception that ``flag``
-    raised is not chained, as it may quote one.
+    ``flag`` maps points to spans, and each call checks its answer. ``ValueError`` names the policy
+    if ``flag`` raises, or returns labels for another number of points or spans that are unsorted,
+    overlap or lie outside their text. The error shows no text, and an exception that ``flag``
+    raised is not chained, since it may quote text.
 
-    ``name`` is what a command line says. ``learned``: it was taught from labels, so that only
-    others may judge it and its numbers are for text like them; ``taught_by`` says what those were,
-    where that is known. ``own_words``: ``flag`` gets the words of each turn alone, without the
-    speaker, and what it says is cut around a ``<MASK>`` that is there already. ``total``: it flags
-    every character of every text, which each call checks; so it reads the speakers and the masks as
-    well, whatever ``own_words`` says. ``batched``: ``flag`` takes many points at once, for speed,
-    and answers each as if it stood alone; otherwise it is asked for one point at a time, as a
-    guarantee needs that a secret decides nothing about other points. ``reads_ids``: it is shown
-    whose a point is and what it is called; every other policy gets points without id, user and
-    dialogue_id, so that of two points with one text it says the same. Deduplication needs that
-    (:func:`check_text_alone`).
+    ``name`` is the policy's name on a command line.
+
+    ``learned``: the policy was taught from labels, so only other labels may judge it, and its rates
+    hold for text like those labels; ``taught_by`` records what they were, where that is known.
+
+    ``own_words``: ``flag`` is given each turn's own words, without the speaker, and its spans are
+    cut around any ``<MASK>`` that is already there.
+
+    ``total``: the policy flags every character of every text, which each call checks. So it reads
+    the speakers and the masks as well, whatever ``own_words`` is.
+
+    ``batched``: ``flag`` takes many points at once, for speed, and answers for each as if it were
+    alone. Otherwise it is given one point at a time, since a guarantee requires that a secret
+    decides nothing about other points.
+
+    ``reads_ids``: the policy is shown the id, user and dialogue_id of a point. Any other policy is
+    shown points without these, so that it answers the same for two points with one text.
+    Deduplication needs that (:func:`check_text_alone`).
     """
 
     name: str
@@ -118,7 +126,8 @@ class Policy:
 
     @property
     def teachers(self) -> str | None:
-        """Hashes of what taught it; None where nothing did."""
+        """Hashes of what taught the policy; "unknown" where that is not known, and None where
+        nothing did."""
         taught = [json.dumps([*map(sorted, vars(t).values())]) for t in self.taught_by]
         hashes = [hashlib.sha256(text.encode()).hexdigest() for text in taught]
         return ", ".join(hashes) or ("unknown" if self.learned else None)
@@ -127,19 +136,19 @@ class Policy:
         """The flagged spans of each point, sorted and disjoint.
 
         Args:
-            points: Any number, of any corpus.
+            points: Any number, from any corpus.
 
         Returns:
             The spans of each point, by characters of its own text.
 
         Raises:
-            ValueError: The policy fails, answers for another number of points, gives spans that lie
-                outside their text, or says ``total`` and leaves text in clear. No text is quoted.
+            ValueError: If the policy fails, answers for another number of points, gives spans that
+                do not fit their text, or is ``total`` and leaves text in clear. No text is quoted.
 
         Guarantee:
-            A policy that is not ``batched`` is asked for one point at a time, so a secret decides
-            nothing about another point; one that does not say ``reads_ids`` is shown no id, user or
-            conversation; one that says ``total`` is held to it. Tests:
+            A policy that is not ``batched`` is given one point at a time, so a secret decides
+            nothing about another point. One without ``reads_ids`` is shown no id, user or
+            conversation. One that claims to be ``total`` is held to it. Tests:
             ``tests/screening/test_policy.py::test_a_policy_is_asked_for_one_point_at_a_time``,
             ``tests/screening/test_repeats.py::
             test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so``,
@@ -157,19 +166,19 @@ class Policy:
                 if len(answers) != len(batch):
                     raise UnansweredError(f"{who}: {len(answers)} labels for {len(batch)} points")
                 labels += answers
-        except UnansweredError:  # what quotes no text
+        except UnansweredError:  # it quotes no text
             raise
         except Exception as error:  # its message may quote the text
             raise ValueError(f"{who}: failed with {type(error).__name__}") from None
         labels = check_flagged_spans(points, labels, who)
-        for p, spans in zip(points, labels, strict=True):  # rates take "total" at its word
+        for p, spans in zip(points, labels, strict=True):  # rates rely on "total"
             if self.total and any(c.start < c.end for c in unmasked_pieces(p.text, spans)):
                 raise ValueError(f"{who}: total, but leaves text in clear")
         return labels
 
     def _of_turns(self, points: Sequence[Point]) -> FlaggedSpans:
-        """The answer on the own words of each turn, with the labels in them, as one on the points;
-        cut around the masks in them."""
+        """The answer for the own words of each turn, with the labels in them, moved to the places
+        in the points and cut around masks."""
         at = [(k, p, a, b) for k, p in enumerate(points) for a, b in spoken_spans(p)]
         turns = [
             Point(
@@ -190,18 +199,18 @@ class Policy:
 
 
 def _anonymous_point(point: Point) -> Point:
-    """The point as its text alone, with its labels: without id, user and dialogue_id."""
+    """The point's text and labels alone, without id, user and dialogue_id."""
     if not (point.id or point.user or point.dialogue_id):
         return point
     return Point("", "", point.text, point.secrets, point.spoken_spans)
 
 
 def check_text_alone(*policies: Policy) -> None:
-    """Refuse a policy that reads ids or users where points are deduplicated: of two copies it might
-    flag one, and which of them is read would follow from who said the other.
+    """Refuse a policy that reads ids or users where points are deduplicated. It might flag only one
+    of two copies, and which of them is read would depend on who said the other.
 
     Raises:
-        ValueError: In one line that names the policy and what to do.
+        ValueError: In one line that names the policy and states what to do.
     """
     for policy in policies:
         if policy.reads_ids:
@@ -220,7 +229,7 @@ def as_policy(policy: FlagFunction) -> Policy:
 
 # --------------------------------------------------------------------------- steady
 def _flags_when_masked(pi: Policy, jobs: Sequence[tuple[Point, Spans]]) -> Iterator[Spans]:
-    """Of each point what ``pi`` flags where some spans are masked, at its place in the point."""
+    """For each point what ``pi`` flags if some spans are masked, at its place in the point."""
     masked = [redact(p, spans) for p, spans in jobs]
     for (p, spans), neighbour, flags in zip(jobs, masked, pi(masked), strict=True):
         pieces = unmasked_pieces(p.text, spans)
@@ -229,12 +238,12 @@ def _flags_when_masked(pi: Policy, jobs: Sequence[tuple[Point, Spans]]) -> Itera
 
 
 def stable_under_masking(policy: FlagFunction) -> Policy:
-    """Flags what ``policy`` flags also where all else that it flags is masked.
+    """A policy that flags what ``policy`` still flags when everything else it flags is masked.
 
-    What reads context flags a neighbour beside a secret and not beside its mask, which is a trace
-    though nothing was missed. So each span is asked about again with all others masked, those
-    included that are flagged beside their masks only: whether it stays no longer depends on the
-    value of another. A turn in which nothing is flagged costs no more.
+    A policy that reads context may flag a word beside a secret but not beside the secret's mask.
+    That is a trace although nothing was missed. So each span is checked again with all others
+    masked, including those that are flagged only beside masks: whether it stays no longer depends
+    on the value of another span. A turn in which nothing is flagged costs no extra time.
 
     >>> from crtlib.text.records import Point
     >>> def both(points):  # flags 2 as well beside 1
@@ -277,7 +286,7 @@ PolicyFactory = Callable[[str], Policy]
 
 @dataclass(frozen=True)
 class PolicyMaker:
-    """How a name becomes a policy. ``takes``: ``""``, ``":FILE"`` (needed), ``"[:FILE]"``."""
+    """How a name becomes a policy. ``takes`` is as in :func:`register_policy`."""
 
     name: str
     takes: str
@@ -286,33 +295,33 @@ class PolicyMaker:
 
 
 REGISTERED_MAKERS: dict[str, PolicyMaker] = {}
-"""What has been registered so far; :func:`crtlib.screening.policy_names.available_policies` knows
-all names."""
+"""The makers registered so far; :func:`crtlib.screening.policy_names.available_policies` has the
+names of all policies."""
 
 
 def register_policy(
     name: str, takes: str = "", *, learned: bool = False
 ) -> Callable[[PolicyFactory], PolicyFactory]:
-    """Make a policy reachable by ``name`` on every command line and in every setting.
+    """Make a policy available by ``name`` on every command line and in every setting.
 
-    A package of your own registers by being imported, or without that through the entry point
-    group ``crtlib.policies``, whose names are those of policies and whose values are such
-    functions.
+    A package of your own registers policies when it is imported. It can also do so without being
+    imported, through the entry point group ``crtlib.policies``: the names there are those of
+    policies, the values such functions.
 
     Args:
         name: Lower-case letters, digits and _.
-        takes: What follows the name: "" nothing, ":FILE" what has to, "[:FILE]" what may.
-        learned: Whether it was taught from labels, as :class:`Policy` says it, for those who must
-            know before it is made.
+        takes: What follows the name: "" for nothing, ":FILE" if it must, "[:FILE]" if it may.
+        learned: Whether the policy was taught from labels, as in :class:`Policy`, for those who
+            must know before it is made.
 
     Returns:
-        A decorator of the function that makes the policy, which gets what follows the colon.
+        A decorator for the function that makes the policy from what follows the colon.
 
     Raises:
-        ValueError: For a name of other signs.
+        ValueError: For a name with other characters.
 
     Guarantee:
-        A policy that was taught is known as such by its name, so only others judge it. Test:
+        A policy that was taught is known as such by its name, so only other labels judge it. Test:
         ``tests/screening/test_own_policies.py::
         test_a_strangers_policy_that_was_taught_is_known_by_its_name``.
 
@@ -333,20 +342,20 @@ def register_policy(
 
 
 def spoken_spans(point: Point) -> tuple[tuple[int, int], ...]:
-    """Where the turns' own words stand in a point."""
+    """The places of the turns' own words in a point."""
     return point.spoken_spans or ((0, len(point.text)),)
 
 
 def digest_secret_turns(point: Point) -> Iterator[str]:
-    """Of each turn of the point that holds a labelled secret, whoever says it; the same for each
-    unit."""
+    """The digest of each turn in the point that holds a labelled secret. It is the same whoever
+    says the turn, and for every unit of points."""
     turns = [Secret("turn", a, b) for a, b in spoken_spans(point) if a < b]
     for turn in dict.fromkeys(turn for turn, _ in overlapping_pairs(turns, point.secrets)):
         yield _digest_of_teaching(f"turn\x1f{normalise_text(point.text[turn.start : turn.end])}")
 
 
 def digest_teaching_person(user: str, dialogue_id: str) -> str:
-    """Of who says a turn: of the person, or of the conversation where no name is known."""
+    """The digest of the person who says a turn, or of the conversation where no name is known."""
     return _digest_of_teaching(f"person\x1f{user}" if user else f"thread\x1f{dialogue_id}")
 
 

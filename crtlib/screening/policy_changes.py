@@ -1,4 +1,4 @@
-"""A policy made from others: with misses by gamma's dial, the union of several, and whole turns."""
+"""Policies made from others: with planted misses (the dial of gamma), unions, and whole turns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from crtlib.text.records import Point, Secret
 
 MissScope = Literal["occurrence", "value"]
 CoinBasis = Literal["text", "point"]
-"""What else than the seed and the value a coin of the dial is drawn from: see
+"""What a coin of the dial is drawn from besides the seed and the value: see
 :func:`with_misses`."""
 
 
 def _with_changed_flags(
     policy: FlagFunction, change: Callable[[Point, Spans], Iterable[Secret]]
 ) -> Policy:
-    """``policy``, with what it flags in a point put through ``change``."""
+    """``policy``, with ``change`` applied to what it flags in each point."""
     pi = as_policy(policy)
 
     def flag(points: Sequence[Point]) -> Iterator[Iterable[Secret]]:
@@ -34,15 +34,16 @@ def _with_changed_flags(
 
 
 def _hash_to_uniform(*drawn_from: object) -> float:
-    """Uniform on [0, 1), a function of what is hashed and of nothing else."""
+    """A number uniform on [0, 1) that depends on what is hashed and on nothing else."""
     text = "\x1f".join(map(str, drawn_from))
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
 def describe_planted_misses(gamma: float, per: MissScope, seed: int) -> str:
-    """Which misses :func:`with_misses` plants, as labels know a pair of policies again; "" for
-    none. It is hashed: another wording would make another pair of each that was judged.
+    """Describe the misses that :func:`with_misses` plants, so that labels recognise a pair of
+    policies; "" for none. The text is hashed: another wording would make every judged pair a new
+    one.
 
     >>> describe_planted_misses(0.1, "occurrence", 3), describe_planted_misses(0.0, "value", 3)
     ('misses 0.1 per occurrence, seed 3', '')
@@ -60,17 +61,17 @@ def with_misses(
 ) -> Policy:
     """The dial: ``policy`` with miss rate ``gamma`` in [0, 1] on what it would have found.
 
-    ``per="occurrence"`` tosses a coin for each point and value, so that a secret which stands in
-    twenty points is missed in about ``20 * gamma`` of them; ``per="value"`` tosses one coin for a
-    value wherever it stands. The coin is a hash, not the next number of a generator: masking one
-    secret, or adding a point, changes no other label, which Proposition 5 needs. For the same
-    reason equal values within one point share their coin: counting them would let the mask of
-    the first change the second. What is missed at some ``gamma`` is missed at every larger one.
+    ``per="occurrence"`` tosses a coin for each point and value, so a secret that occurs in twenty
+    points is missed in about ``20 * gamma`` of them; ``per="value"`` tosses one coin for a value
+    wherever it occurs. The coin is a hash, not the next number of a generator: masking one secret,
+    or adding a point, changes no other label, which Proposition 5 needs. For the same reason equal
+    values within one point share their coin: counting them would let the mask of the first change
+    the second. What is missed at some ``gamma`` is missed at every larger one.
 
-    ``coin="text"`` draws it from the value and from the rest of its point, in which all that
-    ``policy`` flags is masked: of two points with one text the same is missed, so deduplication
-    may follow. ``coin="point"`` draws it from the value and the point's id: copies have coins of
-    their own. That is a dial of recorded experiments; a policy with it reads ids.
+    ``coin="text"`` draws the coin from the value and from the rest of its point, in which all that
+    ``policy`` flags is masked. Two points with one text then have the same misses, so deduplication
+    may follow. ``coin="point"`` draws it from the value and the point's id, so copies have coins of
+    their own. It exists for recorded experiments, and a policy with it reads ids.
     """
     check_allowed("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
     check_choice("per", per, get_args(MissScope))
@@ -93,9 +94,9 @@ def with_misses(
 
 # --------------------------------------------------------------------------- unions
 def union_policy(*parts: FlagFunction) -> Policy:
-    """Flags what any of ``parts`` flags; spans that touch or overlap become one.
+    """A policy that flags what any of ``parts`` flags; spans that touch or overlap become one.
 
-    A span has the kind of the first part, in the order given, that has a share in it.
+    A merged span has the kind of the first part, in the order given, that contributes to it.
     """
     check_allowed("parts", len(parts), bool(parts), "at least one policy")
     policies = [as_policy(policy) for policy in parts]
@@ -112,11 +113,12 @@ def union_policy(*parts: FlagFunction) -> Policy:
 
 # --------------------------------------------------------------------------- whole turns
 def whole_turns_policy(policy: FlagFunction) -> Policy:
-    """Flags the whole of each turn of which ``policy`` flags anything, or that holds a ``<MASK>``.
+    """A policy that flags each turn as a whole if ``policy`` flags anything in it, or if it holds a
+    ``<MASK>``.
 
-    A turn with a secret and the same with a mask in its place then both become one mask, whatever
-    ``policy`` says of the words around: a secret leaves a trace only where nothing in its turn is
-    flagged. The price is the rest of these turns, which nothing is learned from.
+    A turn with a secret, and the same turn with a mask in its place, then both become one mask,
+    whatever ``policy`` flags in the words around it. So a secret leaves a trace only where nothing
+    in its turn is flagged. The price is the rest of these turns, from which nothing is learned.
 
     >>> from crtlib.screening.regex_policies import corpus_regex_policy
     >>> from crtlib.text.records import Point

@@ -17,7 +17,7 @@ SPACY_MODELS = tuple(f"en_core_web_{size}" for size in ("trf", "lg", "md", "sm")
 
 
 def _make_presidio_engine(policy: str, model: str) -> Any:
-    """Presidio's engine on a spaCy model that is installed: ``model``, or the largest."""
+    """Presidio's engine on an installed spaCy model: ``model``, or the largest by default."""
     if util.find_spec("presidio_analyzer") is None:
         raise ValueError(
             f"policy={policy!r}: needs the package presidio_analyzer: pip install presidio-analyzer"
@@ -37,11 +37,12 @@ def _make_presidio_engine(policy: str, model: str) -> Any:
 
 
 def presidio_policy(model: str = "", *, engine: Any = None) -> Policy:
-    """Flags the words in which Microsoft's Presidio, in English, finds something with a score of
-    at least 0.3 (CRT, A.4), on a spaCy ``model`` that is installed (the largest of
-    ``SPACY_MODELS`` by default); ``engine`` is an ``AnalyzerEngine`` of your own.
+    """A policy that flags the words in which Microsoft's Presidio, in English, finds something with
+    a score of at least 0.3 (CRT, A.4).
 
-    It gets the turn's own words, without the speaker: to Presidio "USR" is an organisation."""
+    It uses an installed spaCy ``model``, by default the largest of ``SPACY_MODELS``; ``engine`` is
+    an ``AnalyzerEngine`` of your own. It is given the turn's own words, without the speaker, since
+    to Presidio "USR" is an organisation."""
     name = f"presidio:{model}" if model else "presidio"
     engine = engine or _make_presidio_engine(name, model)
 

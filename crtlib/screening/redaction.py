@@ -1,5 +1,6 @@
-"""Spans become ``<MASK>``. What is asked of sorted, disjoint spans takes about as many steps as
-there are spans, and never a product of them.
+"""Replace spans by ``<MASK>``, and compare, merge and cut sorted, disjoint spans.
+
+Each operation takes about as many steps as there are spans, never a product of their numbers.
 
 >>> a, b = [Secret("a", 0, 4), Secret("a", 6, 9)], [Secret("b", 3, 7)]
 >>> [(s.start, t.start) for s, t in overlapping_pairs(a, b)]
@@ -29,7 +30,7 @@ from typing import TypeVar
 from crtlib.text.records import MASK, Point, Secret, check_spans
 
 Spans = tuple[Secret, ...]
-"""Those of one point, sorted and disjoint."""
+"""The spans of one point, sorted and disjoint."""
 FlaggedSpans = list[Spans]
 """The flagged spans of each point."""
 
@@ -39,8 +40,8 @@ _SPAN_START, _SPAN_END = attrgetter("start"), attrgetter("end")
 def check_flagged_spans(
     points: Sequence[Point], labels: Sequence[Iterable[Secret]], who: str
 ) -> FlaggedSpans:
-    """``labels`` as tuples, or ``ValueError`` in one line that begins with ``who`` and numbers the
-    point from 1: its id may be a person."""
+    """Return ``labels`` as tuples, or raise ``ValueError`` where they do not fit the points, in one
+    line that begins with ``who``. It numbers the point from 1, since its id may name a person."""
     if len(labels) != len(points):
         raise ValueError(f"{who}: {len(labels)} labels for {len(points)} points")
     flags = [tuple(spans) for spans in labels]
@@ -55,7 +56,7 @@ def check_flagged_spans(
 
 @dataclass(frozen=True, slots=True)
 class UnmaskedPiece:
-    """A piece of the text between masks, and by how much the masks before it move it."""
+    """A piece of the text between masks, and how far the masks before it move it."""
 
     start: int
     end: int
@@ -68,7 +69,7 @@ Piece = TypeVar("Piece", Secret, UnmaskedPiece)
 def overlapping_pairs(
     first: Sequence[Secret], second: Sequence[Piece]
 ) -> Iterator[tuple[Secret, Piece]]:
-    """The pairs that share a character, in order; both lists sorted and disjoint."""
+    """The pairs that share a character, in order; both lists must be sorted and disjoint."""
     for a in first:
         begin = bisect_right(second, a.start, key=_SPAN_END)
         for b in second[begin : bisect_left(second, a.end, key=_SPAN_START)]:
@@ -76,8 +77,8 @@ def overlapping_pairs(
 
 
 def clip_to_pieces(spans: Sequence[Secret], pieces: Sequence[UnmaskedPiece]) -> Spans:
-    """What of the spans lies in the pieces, moved as these are; of a span that they cut, each
-    part."""
+    """The parts of the spans that lie in the pieces, moved as the pieces are. A span that lies in
+    several pieces gives one part for each."""
     return tuple(
         Secret(s.kind, max(s.start, c.start) + c.shift, min(s.end, c.end) + c.shift)
         for s, c in overlapping_pairs(spans, pieces)
@@ -85,9 +86,9 @@ def clip_to_pieces(spans: Sequence[Secret], pieces: Sequence[UnmaskedPiece]) -> 
 
 
 def merge_spans(parts: Sequence[Sequence[Secret]]) -> Spans:
-    """One list of several: spans that touch or overlap become one.
+    """Merge several lists of spans into one: spans that touch or overlap become one.
 
-    It has the kind of the first part, in the order given, that has a share in it.
+    A merged span has the kind of the first list, in the order given, that contributes to it.
     """
     joined: list[tuple[int, int, int, str]] = []
     for span in sorted(
@@ -102,12 +103,12 @@ def merge_spans(parts: Sequence[Sequence[Secret]]) -> Spans:
 
 
 def find_masks(text: str) -> Spans:
-    """Where a ``<MASK>`` stands in a text already."""
+    """The places where a text already has a ``<MASK>``."""
     return tuple(Secret("mask", *m.span()) for m in re.finditer(re.escape(MASK), text))
 
 
 def cut_around_masks(text: str, spans: Sequence[Secret]) -> Spans:
-    """``spans`` cut around each ``<MASK>`` that stands in the text already."""
+    """``spans``, cut around each ``<MASK>`` that is already in the text."""
     return clip_to_pieces(
         spans, [replace(c, shift=0) for c in unmasked_pieces(text, find_masks(text))]
     )
@@ -115,9 +116,9 @@ def cut_around_masks(text: str, spans: Sequence[Secret]) -> Spans:
 
 # --------------------------------------------------------------------------- masks
 def unmasked_pieces(text: str, flags: Sequence[Secret]) -> list[UnmaskedPiece]:
-    """What the masks leave of a text, in order.
+    """The pieces of a text that masks leave in clear, in order.
 
-    Spans that touch or overlap become one mask, so a piece is empty at most at either end.
+    Spans that touch or overlap become one mask, so only the first and the last piece can be empty.
     """
     pieces: list[UnmaskedPiece] = []
     at = shift = 0
@@ -139,7 +140,7 @@ def find_missed_secrets(point: Point, spans: Sequence[Secret]) -> Spans:
         Its labels, each once, in order.
 
     Guarantee:
-        A secret that is covered in part is missed. Test:
+        A secret that is covered only in part is missed. Test:
         ``tests/screening/test_redaction.py::test_missed_are_those_with_a_character_in_clear``.
     """
     if not point.secrets:
@@ -152,18 +153,18 @@ def find_missed_secrets(point: Point, spans: Sequence[Secret]) -> Spans:
 
 
 def redact(point: Point, flags: Sequence[Secret]) -> Point:
-    """Replace each flagged span by one ``<MASK>``; what remains of its labels moves along.
+    """Replace each flagged span by one ``<MASK>``; what remains of the point's labels moves along.
 
     Args:
-        point: With the labels that are known of it.
+        point: With the labels that are known for it.
         flags: Spans in ``point.text``; those that touch or overlap become one mask.
 
     Returns:
-        The point with its new text. Of a label that masks cover only in part, each piece still in
+        The point with its new text. Where masks cover a label only in part, each piece still in
         clear keeps the label: half a telephone number is a leak.
 
     Guarantee:
-        No flagged character is in the text. Test: ``tests/screening/test_redaction.py::
+        No flagged character is in the new text. Test: ``tests/screening/test_redaction.py::
         test_a_span_inside_of_another_uncovers_nothing``.
     """
     if not flags:
@@ -171,7 +172,8 @@ def redact(point: Point, flags: Sequence[Secret]) -> Point:
     pieces = unmasked_pieces(point.text, flags)
 
     def place(at: int, *, end: bool) -> int:
-        """Where a place in the text is now; one inside of a mask is at that edge of it."""
+        """The new position of a position in the text; one inside a mask moves to its start, or with
+        ``end`` to its end."""
         c = pieces[max(bisect_right(pieces, at - end, key=_SPAN_START) - 1, 0)]
         return (at if at <= c.end else c.end + len(MASK) * end) + c.shift
 

@@ -1,5 +1,5 @@
-"""Policies of regular expressions that come with the library, and the policies of none and of
-all."""
+"""The library's own policies of regular expressions, and those that flag nothing, all labels or
+everything."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ none_policy = Policy("none", lambda points: [()] * len(points))
 
 
 def pattern_policy(name: str, pattern: re.Pattern[str]) -> Policy:
-    """Flags what ``pattern`` finds; the kind is the name of the group that matched.
+    """A policy that flags what ``pattern`` finds; the kind is the name of the group that matched.
 
-    A pattern whose character classes have no ``<`` and ``>`` labels a text that holds ``<MASK>``
-    around the mask as if the mask were not there (Proposition 5 needs labels that do not change
-    elsewhere when one secret is masked). Where people wrote the text a span may still take a
-    neighbour along: :func:`crtlib.screening.rates.measure_rates` counts the traces.
+    If its character classes have no ``<`` and ``>``, a pattern labels the text around a ``<MASK>``
+    as if the mask were not there. (Proposition 5 needs labels that do not change elsewhere when one
+    secret is masked.) Where people wrote the text, a span may still include a neighbouring word:
+    :func:`crtlib.screening.rates.measure_rates` counts such traces.
     """
 
     def found(p: Point) -> Iterator[Secret]:
@@ -50,17 +50,18 @@ def pattern_policy(name: str, pattern: re.Pattern[str]) -> Policy:
 
 @lru_cache
 def corpus_regex_policy(corpus: str = "customersim") -> Policy:
-    """The regular expressions for the kinds of a corpus, and for the digits of a canary.
+    """A policy of the regular expressions for the kinds of a corpus, and for a canary's digits.
 
-    They stand in files of the form in which anybody writes his own
-    (:func:`crtlib.screening.expression_files.expression_file_policy`), one table a kind, in the
-    folder ``expressions`` beside this module. Here they are read as one expression: what one kind
-    matches is no other kind's.
+    The expressions are in the folder ``expressions`` beside this module, one table for each kind,
+    in the same form as those that users write
+    (:func:`crtlib.screening.expression_files.expression_file_policy`). Here they are joined into
+    one expression, so what one kind matches belongs to no other kind.
 
-    Made from the *shape* of the secrets (two capitalised words in a row, ten capitals or digits,
-    a street and a postcode, ...), without labels, for points without context. That is perfect
-    where a simulator made the shapes (customersim) or where every digit is a secret (wikitext2);
-    people who write as they like are another matter (schema_guided, multiwoz: see ``tagger``).
+    They were made from the *shape* of the secrets (two capitalised words in a row, ten capitals or
+    digits, a street and a postcode, ...), without labels, for points without context. That is
+    perfect where a simulator made the shapes (customersim) or where every digit is a secret
+    (wikitext2). Text that people write freely is another matter (schema_guided, multiwoz: see
+    ``tagger``).
     """
     check_choice("corpus", corpus, REGEX_CORPORA)
     file = read_package_file(f"{_EXPRESSION_FILES[corpus]}.toml", _EXPRESSION_FOLDER)

@@ -1,7 +1,7 @@
-"""Of all secrets, not of one a message: a bound where what was drawn holds several secrets.
+"""The share of all secrets that fail, with a bound, where a drawn message may hold several.
 
-The rates of :mod:`crtlib.screening.rates` take one secret of each message that holds any. Where a
-message with many secrets fails more often, the share of all secrets is larger.
+The rates of :mod:`crtlib.screening.rates` take one secret from each message that holds any. Where
+messages with many secrets fail more often, the share of all secrets is larger.
 
 >>> one_each = [(0, 1)] * 90 + [(1, 1)] * 10
 >>> signatures = one_each + [(8, 8)] * 10
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 
 CAPS = (1, 2, 4, 8, 20)
-"""A message counts as often as it holds secrets, and at most so often."""
+"""A message counts once for each secret that it holds, and at most this many times."""
 _BETS = np.geomspace(1 / 200, 1, 40)
-"""Shares of what is staked, each against the rate that is tried."""
+"""The sizes of the bets against a rate that is tried."""
 
 
 @dataclass(frozen=True)
 class ShareOfSecrets:
-    """The ``share`` of secrets that fail, each counted, of a message at most ``cap``; and its upper
-    bound, which is too low with a chance of ``alpha``."""
+    """The ``share`` of all secrets that fail, with at most ``cap`` counted for each message, and
+    its ``upper`` bound, which is too low with a probability of at most ``alpha``."""
 
     share: float
     upper: float
@@ -36,27 +36,29 @@ class ShareOfSecrets:
 def bound_share_of_secrets(
     drawn: Sequence[tuple[int, int]], *, alpha: float, unread: int = 0
 ) -> ShareOfSecrets:
-    """The share of all secrets that fail, and a bound that is too low with a chance of ``alpha``.
+    """The share of all secrets that fail, and a bound that is too low with probability ``alpha``.
 
-    Let a message hold n secrets of which f fail. What is bounded is E[w f/n] / E[w], with
-    w = min(n, cap): the chance that a secret fails that is drawn of all those in such messages. A
-    rate r is excluded where the mean over some t of the products of 1 - t w/cap (f/n - r)/(1 - r)
-    reaches 1/alpha: if the share is at least r, each factor has a mean of at most one, and by
-    Markov's inequality that has a chance of at most alpha (Waudby-Smith and Ramdas 2024, section
-    4). The least of ``CAPS`` that no message passes is taken, or the largest; all share alpha.
+    Let a message hold n secrets, f of which fail. The bound is on E[w f/n] / E[w], with
+    w = min(n, cap): the probability that a secret fails if it is drawn from all those in such
+    messages. A rate r is excluded if the mean over some t of the products of
+    1 - t w/cap (f/n - r)/(1 - r) reaches 1/alpha. If the share is at least r, each factor has a
+    mean of at most one, so by Markov's inequality this happens with a probability of at most alpha
+    (Waudby-Smith and Ramdas 2024, section 4). The cap is the least of ``CAPS`` that no message
+    exceeds, or else the largest; all caps share alpha.
 
     Args:
-        drawn: (failing, all) secrets of each message that was drawn and holds any, each of
-            somebody else.
+        drawn: (failing, all) secrets of each message that was drawn and holds any, each message
+            from a different person.
         alpha: The probability with which the bound may be too low.
-        unread: Messages that were drawn and not read: each as one that holds ``cap`` that fail.
+        unread: Messages that were drawn but not read: each counts as one with ``cap`` secrets, all
+            of which fail.
 
     Returns:
         The share, its bound (1 where nothing was drawn), the cap and alpha.
 
     Guarantee:
-        The bound covers the share with 1 - alpha, however many secrets a message holds and however
-        they fail together, if the messages were drawn independently. Test:
+        The bound covers the share with probability 1 - alpha if the messages were drawn
+        independently, however many secrets a message holds and however they fail together. Test:
         ``tests/screening/test_secret_shares.py::test_the_bound_covers_the_share_of_all_secrets``.
     """
     failing, held = np.array([*drawn] or [(0, 0)], dtype=float).T

@@ -1,12 +1,12 @@
 """A learned screening policy: a small sequence tagger, trained on labelled points (CRT, A.4).
 
-The paper thresholds the scores of a named-entity tagger twice: a score of 0.3 for a tag redacts
-(``pi``); every tag, and every plain word with a score under 0.9, is private (``pi_c``).
+The paper thresholds the scores of a named-entity tagger twice. A tag with a score of at least 0.3
+is redacted (``pi``); every tag, and every plain word with a score under 0.9, is private (``pi_c``).
 
-The label of a word depends on the words about it, so that masking one secret can change the labels
-of others. Proposition 5 needs labels that do not change (those of
-:mod:`crtlib.screening.regex_policies` do not), so for a learned policy it holds but for the traces
-that :func:`crtlib.screening.rates.measure_rates` counts.
+The label of a word depends on the words around it, so masking one secret can change the labels of
+others. Proposition 5 needs labels that do not change (those of
+:mod:`crtlib.screening.regex_policies` do not). For a learned policy it therefore holds except for
+the traces that :func:`crtlib.screening.rates.measure_rates` counts.
 
 >>> from crtlib.text.records import Point, Secret
 >>> names = ["Ada", "Grace", "Alan", "Kurt", "Emmy", "Edsger"]
@@ -63,10 +63,12 @@ INT8_NEEDS_BACKBONE = "int8=True: must be False where no backbone is taught"
 # --------------------------------------------------------------------------- either of them
 @dataclass(frozen=True, eq=False)
 class Tagger:
-    """A trained tagger for the secrets of ``kinds``, and what taught it (None: not known); the
-    ``threshold`` of its policy; the encoder that it was taught on, if any, and whether that is in
-    ``int8``. One that has ``known`` keeps there what it scored, and scores each text once, whatever
-    its threshold becomes."""
+    """A trained tagger for secrets of some ``kinds``, with what taught it and its settings.
+
+    ``taught_by`` is None where what taught it is not known. ``threshold`` is that of its policy,
+    ``backbone`` the encoder that it was trained on, if any, and ``int8`` whether that is in 8-bit
+    integers. If there is a ``known``, scores are kept in it, so each text is scored once, whatever
+    the threshold becomes."""
 
     kinds: tuple[str, ...]
     net: WordScorer
@@ -77,8 +79,8 @@ class Tagger:
     known: dict[str, FloatArray] | None = field(default=None, repr=False)
 
     def probabilities(self, points: Sequence[Point]) -> list[FloatArray]:
-        """For each point (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on. Those
-        of a point are the same in whatever company it is."""
+        """For each point (words, 1 + 2 kinds) scores: plain; then, for each kind, begins and goes
+        on. The scores of a point do not depend on the other points."""
         known = {} if self.known is None else self.known
         new = [text for text in dict.fromkeys(p.text for p in points) if text not in known]
         with torch.inference_mode():
@@ -88,14 +90,15 @@ class Tagger:
         return [known.get(p.text, nothing) for p in points]
 
     def doubt(self, points: Sequence[Point]) -> list[float]:
-        """Of each point the highest score of a word for any secret: where reading teaches most."""
+        """For each point the highest score of a word for any secret; to read the points with the
+        highest scores teaches most."""
         return [1 - float(scores[:, 0].min(initial=1)) for scores in self.probabilities(points)]
 
 
 def _word_tags(point: Point, kinds: Sequence[str]) -> list[int]:
-    """Of each word: 0 for plain; 1 + 2 k where a secret of kind k begins, 2 + 2 k where it goes on.
+    """The tag of each word: 0: plain; 1 + 2 k: a secret of kind k begins; 2 + 2 k: it goes on.
 
-    A word that a secret covers in part is part of it.
+    A word that a secret covers only in part is part of it.
     """
     tags = dict.fromkeys((Secret("word", a, b) for a, b in word_spans(point.text)), 0)
     last = None
@@ -118,13 +121,15 @@ def train_tagger(
 ) -> Tagger:
     """Train a tagger on labelled points; equal seeds give equal taggers on one machine.
 
-    It learns from nothing, in 14 ``epochs``, or on a pre-trained ``backbone``
-    (:func:`load_encoder`), in 6. Most points hold no secret: an epoch is all that do and twice as
-    many of the others (with a backbone twenty times), drawn anew, which is quicker and leans
-    towards recall. ``threshold`` is that of its policy. ``int8``: a backbone that has learned is
-    put in whole numbers of eight bits (:mod:`crtlib.screening.int8_layers`): what is judged is what
-    will run. Raises ``ValueError`` where no point holds a labelled secret, there is no such
-    backbone, or ``int8`` is asked of none.
+    It learns from scratch, in 14 ``epochs``, or on a pre-trained ``backbone``
+    (:func:`load_encoder`), in 6. Most points hold no secret. An epoch takes all points that do and
+    twice as many of the others (twenty times with a backbone), drawn again in each epoch; this is
+    faster and favours recall. ``threshold`` is that of its policy. With ``int8``, the trained
+    backbone is put in 8-bit integers (:mod:`crtlib.screening.int8_layers`), so that what is judged
+    is what will run.
+
+    Raises ``ValueError`` where no point holds a labelled secret, there is no such backbone, or
+    ``int8`` is set without a backbone.
     """
     check_allowed("epochs", epochs, epochs is None or epochs >= 1, "at least 1")
     check_allowed("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
@@ -162,7 +167,7 @@ def train_tagger(
 
 
 def _shuffled_batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> Iterator[list[int]]:
-    """The rows in random order, in batches of about equal lengths: little padding."""
+    """The rows in random order, in batches of about equal lengths, which need little padding."""
     order = rows[torch.randperm(len(rows))].tolist()
     lots = [
         order[k : k + 16 * _BATCH_SENTENCES] for k in range(0, len(order), 16 * _BATCH_SENTENCES)
@@ -173,7 +178,7 @@ def _shuffled_batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> It
 
 
 class _SavedTagger(BaseModel):
-    """``tagger.json``: a :class:`Tagger` without its net, and the version of that."""
+    """The content of ``tagger.json``: a :class:`Tagger` without its net, and the net's version."""
 
     version: int = 0
     kinds: tuple[str, ...]
@@ -184,10 +189,10 @@ class _SavedTagger(BaseModel):
 
 
 def save_tagger(tagger: Tagger, folder: StrPath) -> None:
-    """Write ``tagger.safetensors`` and, last, ``tagger.json``, each atomically; of an encoder its
-    settings and its tokenizer before them.
+    """Write ``tagger.safetensors`` and, last, ``tagger.json``, each atomically. The settings and
+    the tokenizer of an encoder are written before them.
 
-    All are private: they hold digests of the turns that taught it.
+    All files are private: they hold digests of the turns that taught the tagger.
     """
     folder = Path(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -203,7 +208,7 @@ def save_tagger(tagger: Tagger, folder: StrPath) -> None:
 
 
 def load_tagger(folder: StrPath) -> Tagger:
-    """The tagger that :func:`save_tagger` wrote; ``ValueError`` where there is none or it is
+    """The tagger that :func:`save_tagger` wrote. Raises ``ValueError`` where there is none or it is
     damaged."""
     folder = Path(folder)
     parts = folder / "tagger.json", folder / "tagger.safetensors"
@@ -218,7 +223,7 @@ def load_tagger(folder: StrPath) -> Tagger:
         weights = load_file(files.check_regular_file(parts[1]))
         tags = 1 + 2 * len(saved["kinds"])
         if (tags,) not in [w.shape for w in weights.values()]:
-            raise ValueError("kinds")  # not of the head, before memory is taken for it
+            raise ValueError("kinds")  # they do not fit the head; seen before memory is taken
         net = build_blank_encoder(folder, tags) if saved["backbone"] else HashedFeatureNet(tags)
         if saved["int8"]:
             put_linear_layers_in_int8(net)
@@ -230,36 +235,38 @@ def load_tagger(folder: StrPath) -> Tagger:
 
 # --------------------------------------------------------------------------- its two policies
 def _threshold_policy(name: str, tagger: Tagger, plain: float) -> Policy:
-    """Flags what ``tagger`` calls plain with a probability under ``plain``."""
+    """A policy that flags words whose probability of being plain, by ``tagger``, is under
+    ``plain``."""
     policy = detector_policy(name, tagger.kinds, tagger.probabilities, plain)
     taught_by = (tagger.taught_by,) if tagger.taught_by else ()
     return replace(policy, taught_by=taught_by, own_words=False)
 
 
 def tagger_policy(tagger: Tagger) -> Policy:
-    """``pi``: words whose score for the kinds together is at least the tagger's threshold (A.4:
-    0.3), whatever else is masked (:func:`crtlib.screening.policy.stable_under_masking`)."""
+    """The policy ``pi``: it flags words whose total score for the kinds is at least the tagger's
+    threshold (A.4: 0.3), whatever else is masked
+    (:func:`crtlib.screening.policy.stable_under_masking`)."""
     return stable_under_masking(
         _threshold_policy("tagger", tagger, plain_score_limit(tagger.threshold))
     )
 
 
 def conservative_tagger_policy(tagger: Tagger) -> Policy:
-    """``pi_c``: every tag, and all plain text with a score of which a third of what ``pi`` needs is
-    missing (A.4: under 0.9).
+    """The policy ``pi_c``: it flags every tag, and all plain text whose total score for the kinds
+    is more than a third of what ``pi`` needs (A.4: a plain score under 0.9).
 
-    A plain score of more than one half leaves no room for a tag, so this says it all; as it is at
-    least 1 - ``threshold``, all that ``pi`` flags is flagged.
+    A plain score of more than one half leaves no room for a tag, so one limit of at least one half
+    covers both. As this limit is at least 1 - ``threshold``, it flags all that ``pi`` flags.
     """
     plain = max(0.5, round(1 - tagger.threshold / 3, 6))
     return _threshold_policy("tagger_conservative", tagger, plain)
 
 
 def load_tagger_policy(folder: str) -> Policy:
-    """What ``tagger:`` names."""
+    """The policy that ``tagger:`` names."""
     return tagger_policy(load_tagger(folder))
 
 
 def load_conservative_tagger_policy(folder: str) -> Policy:
-    """What ``tagger_conservative:`` names."""
+    """The policy that ``tagger_conservative:`` names."""
     return conservative_tagger_policy(load_tagger(folder))

@@ -1,5 +1,7 @@
-"""A policy must not be judged on text that taught it, and its failure rates hold for similar text
-only. This module recognises the one and measures the other.
+"""Recognise the text that taught a policy, and measure how much other text differs from it.
+
+A policy must not be judged on text that taught it, and its failure rates hold for similar text
+only.
 
 >>> from crtlib.text.records import Secret
 >>> teaching = digest_teaching_points([Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),))])
@@ -32,7 +34,7 @@ _WORD_TOKEN = re.compile(r"\w+")
 
 # --------------------------------------------------------------------------- what taught it
 def digest_teaching_points(points: Sequence[Point]) -> Teaching:
-    """What is kept of the points that teach a policy."""
+    """The digests that are kept of the points that teach a policy."""
     tokens = [t for p in points for t in _spoken_tokens(p)]
     return Teaching(
         turns=frozenset(d for p in points for d in digest_secret_turns(p)),
@@ -46,7 +48,7 @@ def count_teaching_people(
     policies: Iterable[Policy], people: Iterable[tuple[str, str]]
 ) -> int | None:
     """How many ``people`` of a text, each a name (or "") and a conversation, taught one of the
-    policies; None where one does not say who did.
+    policies; None where a policy does not record who did.
 
     >>> taught = digest_teaching_points([Point("0", "ann", "so be it")])
     >>> made = Policy("p", lambda points: [() for p in points], learned=True, taught_by=(taught,))
@@ -58,14 +60,14 @@ def count_teaching_people(
     if not all(people_of_policies) or not all(p.taught_by for p in learned):
         return None
     taught = frozenset[str]().union(*people_of_policies)
-    if not taught:  # then nobody need be read
+    if not taught:  # then ``people`` need not be read
         return 0
     return len({who for each in people if (who := digest_teaching_person(*each)) in taught})
 
 
 def measure_shift(points: Sequence[Point], teaching: Teaching, before: Shift = NO_SHIFT) -> Shift:
-    """How unlike ``points`` are to what taught, and those ``before`` them; by occurrences of words
-    in the turns' own text."""
+    """How much ``points``, and those that ``before`` measured, differ from what taught a policy, by
+    occurrences of words in the turns' own text."""
     words, shapes, n = round(before.words * before.of), round(before.shapes * before.of), before.of
     for token in (t for p in points for t in _spoken_tokens(p)):
         n += 1
@@ -84,6 +86,7 @@ def _hash_word(token: str) -> int:
 
 
 def _hash_shape(token: str) -> int:
-    """Capitals A, other letters a, digits 9, a run of one class once: "McKay12" is AaAa9."""
+    """The hash of a word's shape: capitals are A, other letters a, digits 9, and a run of one class
+    counts once. "McKay12" is AaAa9."""
     classes = ("9" if c.isdigit() else "A" if c.isupper() else "a" for c in token)
     return zlib.crc32(re.sub(r"(.)\1+", r"\1", "".join(classes)).encode())

