@@ -1,8 +1,8 @@
 """arXiv's abstracts: the metadata snapshot as JSON lines, or Parquet files of its columns.
 
-An abstract is a document: a dialogue of one turn that nobody speaks. Its first author is the user,
-its categories are its topics. Nothing in it is labelled: secrets are what a study says (words, in
-Section 5.1 of Hush!).
+An abstract is a document: a dialogue of one turn without a speaker. Its first author is the user,
+its categories are its topics. Nothing in it is labelled: each study defines what is secret (words,
+in Section 5.1 of Hush!).
 
 >>> one = {"id": "0704.0001", "authors_parsed": [["Lovelace", "Ada", ""], ["Babbage", "C.", ""]],
 ...        "categories": "math.HO cs.GL", "abstract": "  We weave\\nnumbers.\\n",
@@ -40,15 +40,15 @@ ARXIV_ORIGIN = (
 )
 _SNAPSHOT_FILES, _PARQUET_FILES = "arxiv-metadata*.json*", "abstracts-*.parquet"
 PARQUET_COLUMNS = ("id", "category", "created", "first_author", "abstract")
-"""What a Parquet file of abstracts holds: ``category`` is one, or several with blanks between them;
-``first_author`` is a name or a number."""
+"""The columns of a Parquet file of abstracts: ``category`` is one, or several with blanks between
+them; ``first_author`` is a name or a number."""
 PARQUET_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Abstract:
     """One paper: its id, its first author, its categories, the day of its first version (ISO 8601,
-    empty where it is not said) and the text of its abstract on one line."""
+    empty if it is not known) and the text of its abstract on one line."""
 
     id: str = field(repr=False)
     author: str = field(repr=False)
@@ -58,8 +58,9 @@ class Abstract:
 
 
 def arxiv_files(folder: StrPath, split: str) -> list[Path]:
-    """The files of the one split, ``train``: ``arxiv-metadata*.json``, one object a line and plain
-    or ``.gz``, else ``abstracts-*.parquet``. Raises ``ValueError`` where there are none."""
+    """The files of the only split, ``train``: ``arxiv-metadata*.json``, with one object a line,
+    plain or ``.gz``, or else ``abstracts-*.parquet``. Raises ``ValueError`` where there are
+    none."""
     if split != "train":
         raise ValueError(f"split={split!r}: must be train, arXiv has no other")
     for pattern in (_SNAPSHOT_FILES, _PARQUET_FILES):
@@ -69,11 +70,11 @@ def arxiv_files(folder: StrPath, split: str) -> list[Path]:
 
 
 def stream_abstracts(folder: StrPath, skipped: Counter[str] | None = None) -> Iterator[Abstract]:
-    """The abstracts of a folder, in the order of its files, one after another.
+    """The abstracts in a folder, in the order of its files, one after another.
 
-    Memory: a line of the snapshot at a time, or a part of a Parquet file (measured: 105 MB for
-    files of 20 MB); nothing grows with the corpus. What has no id, no author or no abstract is left
-    out and counted in ``skipped`` by its reason. Raises ``ValueError`` naming the file that is
+    Memory holds one line of the snapshot at a time, or part of a Parquet file (measured: 105 MB for
+    files of 20 MB); nothing grows with the corpus. A row without an id, an author or an abstract is
+    left out and counted in ``skipped`` by its reason. Raises ``ValueError`` naming a file that is
     damaged or lacks a column.
     """
     left_out = Counter[str]() if skipped is None else skipped
@@ -94,7 +95,7 @@ def _read_rows(path: Path) -> Iterator[Mapping[str, Any] | BadRow]:
 
 
 def _read_parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows, by column; a message of pyarrow is not passed on, which may quote a cell."""
+    """The rows, by column. Messages of pyarrow are not passed on, since they may quote a cell."""
     try:
         with pq.ParquetFile(files.check_regular_file(path)) as table:
             names = table.schema_arrow.names
@@ -108,7 +109,7 @@ def _read_parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def parse_abstract(row: Mapping[str, Any]) -> Abstract:
-    """A row of either form. Raises ``BadRow``, which quotes no cell."""
+    """The abstract in a row of either form. Raises ``BadRow``, which quotes no cell."""
     name, text = row.get("id"), row.get("abstract")
     if not isinstance(name, str) or not name:
         raise BadRow("it has no id", "is missing", "id")
@@ -145,15 +146,16 @@ def _first_version_day(versions: Any) -> str:
 
 
 def abstract_dialogue(one: Abstract) -> Dialogue:
-    """An abstract as a dialogue of its first author: one turn that nobody speaks, no labels."""
+    """An abstract as a dialogue of its first author: one turn, without a speaker or labels."""
     return Dialogue(one.id, one.author, (Turn("", one.text),))
 
 
 def read_arxiv(folder: StrPath, limit: int | None = None) -> Corpus:
-    """The first ``limit`` abstracts as a corpus, which is in memory as a whole: .8 GB for
-    583,128 abstracts of 870 characters each. :func:`stream_abstracts` keeps one at a time.
+    """The first ``limit`` abstracts as a corpus, all of it in memory: 0.8 GB for 583,128 abstracts
+    of 870 characters each. :func:`stream_abstracts` keeps one at a time.
 
-    An id that was used before is left out and counted. Raises ``ValueError`` where none is left.
+    An abstract whose id was used before is left out and counted. Raises ``ValueError`` where no
+    abstract is left.
     """
     made: dict[str, Dialogue] = {}
     skipped = Counter[str]()

@@ -1,6 +1,6 @@
-"""Canaries: random secrets that we plant ourselves, so that we know what must not be learned.
+"""Canaries: random secrets that are planted, so that it is known what must not be learned.
 
-Carlini et al. (2019); in CRT, Section 5.1: ten of them, each inserted twenty times.
+They are from Carlini et al. (2019). CRT, Section 5.1, inserts ten of them, each twenty times.
 
 >>> from crtlib.text.records import Corpus
 >>> planted = insert_canaries(Corpus("empty", ()), make_canaries(10, seed=0), copies=20, seed=0)
@@ -23,16 +23,17 @@ CANARY_CARRIER = "My ID is: "
 CANARY_DIGITS = 6
 CANARY_ID_PREFIX = "canary-"
 CANARY_USER_PREFIX = f" {CANARY_ID_PREFIX}"
-"""How the users of planted dialogues begin: nothing is counted on them but the attack. No user of a
-corpus does, as readers strip names (:func:`crtlib.text.identity.normalise_unit_name`)."""
+"""How the names of users of planted dialogues begin; only the attack counts anything on them. No
+user of a corpus has such a name, since readers strip names
+(:func:`crtlib.text.identity.normalise_unit_name`)."""
 CANARY_SPACE_SIZE = 10**CANARY_DIGITS
-"""Size of the randomness space R of Definition 9."""
+"""The size of the randomness space R of Definition 9."""
 AUDIT_CANARY_LETTERS = 8
-"""Of a canary of an audit: capitals that no tokenizer has joined, each a rare token."""
+"""Letters of an audit canary: capitals that no tokenizer has joined, each a rare token."""
 
 
 def canary_prefix() -> str:
-    """The text before the digits, as it stands in a turn-level point."""
+    """The text before the digits of a canary in a turn-level point."""
     return f"{CANARY_SPEAKER}: {CANARY_CARRIER}"
 
 
@@ -47,8 +48,8 @@ def make_canaries(n: int = 10, *, seed: int) -> tuple[str, ...]:
 
 
 def make_canary_pairs(n: int, *, seed: int) -> list[tuple[str, str]]:
-    """``n`` canaries of an audit and as many controls, all distinct, uniform over the words of so
-    many ``AUDIT_CANARY_LETTERS``: each pair could have been the other way round."""
+    """``n`` canaries of an audit, each paired with a control, all distinct and uniform over the
+    words of ``AUDIT_CANARY_LETTERS`` letters: each pair could have been the other way round."""
     drawn = np.random.default_rng([seed, 7]).integers(26, size=(2 * n + 100, AUDIT_CANARY_LETTERS))
     alphabet = np.array(list(string.ascii_uppercase))
     words = list(dict.fromkeys("".join(row) for row in alphabet[drawn]))

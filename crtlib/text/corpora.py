@@ -1,4 +1,4 @@
-"""All corpora by name: ours, those of installed packages, and one's own by path."""
+"""All corpora by name: ours, those of installed packages, and a user's own by path."""
 
 from __future__ import annotations
 
@@ -45,30 +45,31 @@ from crtlib.text.sources import (
     register_corpus,
 )
 
-# Each registers its corpora when it is imported.
+# Each of these modules registers its corpora when it is imported.
 _REGISTERING_MODULES = (arxiv, customersim, multiwoz, wikitext)
 CORPUS_ENTRY_POINTS = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``CorpusSource``."""
 
 _ROLES_IN_A_TEXT = re.compile(rf"(?<!\S)(?:(?:{ROLE_PATTERN.pattern}|s1): ?)+", re.IGNORECASE)
-"""Who speaks, before what is said: between words that single spaces part."""
+"""The speakers named before what is said, in words separated by single spaces."""
 _QUOTES_AROUND_WORDS = re.compile(rf"(?<!\S)[{QUOTATION_MARKS}]+|[{QUOTATION_MARKS}]+(?!\S)")
 _WHOLE_NUMBER_WORD = re.compile(r"(?<!\S)([+-]?\d+)\.0+(?!\S)")
 _ADDRESS_WORD = re.compile(r"\S*@\S*")
 SHORT_TALK_CHARACTERS, LONG_MESSAGE_CHARACTERS = 40, 80
-"""Characters below which a conversation is known by its id as well (many people say "thanks"), and
-from which on a message is known by itself: of Schema-Guided Dialogue's development part one in 900
-such messages stands in its training part, too, of those of 40 one in 43."""
+"""Characters below which a conversation is recognised only together with its id (many people say
+"thanks"), and from which on a message is recognised by itself. Of such long messages in the
+development part of Schema-Guided Dialogue, one in 900 is also in its training part; of those of 40
+characters, one in 43."""
 MOST_CONVERSATIONS_OF_A_MESSAGE = 4
-"""A long message that more conversations have, of more than one person, is somebody's standing
-phrase and makes no two texts the same; an export that has each message twice is known by all."""
+"""A long message that more conversations have, from more than one person, is a standing phrase and
+makes no two texts the same. An export that has each message twice is recognised by all of them."""
 MAX_IDENTIFYING_MESSAGES = 1 << 17
-"""Messages by which a text is known, at most: those with the smallest hashes, of any text."""
+"""The most messages by which a text is recognised: those with the smallest hashes, in any text."""
 
 INGEST_SUFFIXES = (
     *(".csv", ".tsv", ".tab", ".parquet", ".mbox", ".eml", ".txt", ".md", ".ndjson", ".zip"),
 )
-"""How names of files end that have to be made a corpus first."""
+"""The suffixes of files that must be made into a corpus first."""
 REFUSED_SUFFIXES = {
     ".xlsx": "is an Excel file or an archive; save its table as CSV",
     ".xls": "is an Excel file; save its table as CSV",
@@ -79,18 +80,18 @@ REFUSED_SUFFIXES = {
     "folder of .eml of it",
     ".zip": "is neither a Slack nor a WhatsApp export; unpack it and give a file or folder of it",
 }
-"""How names of files end that nothing here reads, and what makes something else of them."""
+"""The suffixes of files that nothing here can read, and what converts them."""
 
 
 def available_corpora() -> Mapping[str, CorpusSource]:
-    """All corpora that have a name, ours first. Packages that bring some are asked here, once."""
+    """All corpora that have a name, ours first. Installed packages are asked for theirs once."""
     _register_plugins()
     return MappingProxyType(REGISTERED_SOURCES)
 
 
 @cache
 def _register_plugins() -> None:
-    """Register the corpora of installed packages; a broken one is said and passed over."""
+    """Register the corpora of installed packages; a broken one gives a warning and is left out."""
     for point in entry_points(group=CORPUS_ENTRY_POINTS):
         try:
             brought = point.load()
@@ -104,8 +105,8 @@ def _register_plugins() -> None:
 
 
 def find_source(name: str | os.PathLike) -> CorpusSource:
-    """The corpus called ``name``: a name of ``available_corpora()``, or the path of a ``.jsonl`` or
-    ``.jsonl.gz`` file or of a corpus folder. Raises ``ValueError`` for another."""
+    """The corpus called ``name``: one of ``available_corpora()``, or the path of a ``.jsonl`` or
+    ``.jsonl.gz`` file or of a corpus folder. Raises ``ValueError`` for anything else."""
     name = os.fspath(name)
     if name in REGISTERED_SOURCES:
         return REGISTERED_SOURCES[name]
@@ -123,7 +124,7 @@ def find_source(name: str | os.PathLike) -> CorpusSource:
 
 
 def _source_of_path(path: Path) -> CorpusSource:
-    """A file or a corpus folder of one's own."""
+    """The corpus in a user's own file or corpus folder."""
 
     def check(split: str | None, folder: OptionalPath) -> None:
         if folder is not None or (split not in (None, "train") and not path.is_dir()):
@@ -144,10 +145,10 @@ def _source_of_path(path: Path) -> CorpusSource:
 
 
 def read_dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:
-    """The dialogues of a corpus folder, a screened folder (a point each) or a JSONL file, plain or
-    ``.gz``, one after another.
+    """The dialogues of a corpus folder, a screened folder (each point is one) or a JSONL file,
+    plain or ``.gz``, one after another.
 
-    Raises ``ValueError`` for what is missing, unfinished, damaged, or of another form, with the
+    Raises ``ValueError`` for what is missing, unfinished, damaged or in another format, with the
     command that would help.
     """
     path = Path(path)
@@ -169,15 +170,15 @@ def read_dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iter
 def read_corpus_at(
     path: str | os.PathLike, *, split: str | None = None, limit: int | None = None
 ) -> Corpus:
-    """The first dialogues of a corpus folder or of JSONL, plain or ``.gz``, or all."""
+    """The first dialogues, or all, of a corpus folder or a JSONL file, plain or ``.gz``."""
     name = Path(path).name.removesuffix(".gz").removesuffix(".jsonl")
     return Corpus(name, tuple(islice(read_dialogues(path, split=split), limit)))
 
 
 def hash_corpus(path: str | os.PathLike) -> str:
-    """The corpus hash of a folder or a JSONL file: over the text, in any form, without labels.
+    """The corpus hash of a folder or a JSONL file: of its text without labels, in any format.
 
-    A screened folder counts by the hash of the corpus that it was made from."""
+    That of a screened folder is the hash of the corpus from which it was made."""
     if screened_folder.is_screened_folder(path):
         return screened_folder.read_screening_summary(path)["corpus_sha256"]
     if Path(path).is_dir():
@@ -186,8 +187,8 @@ def hash_corpus(path: str | os.PathLike) -> str:
 
 
 def hash_text_as_read(path: str | os.PathLike) -> str:
-    """The hash of what is read there: of a screened folder that of its own, redacted text, which
-    is not the text that it was made from."""
+    """The hash of the text that is read from a path. For a screened folder that is the hash of its
+    own, redacted text, not of the text from which it was made."""
     return (
         outputs.hash_tree(path) if screened_folder.is_screened_folder(path) else hash_corpus(path)
     )
@@ -196,20 +197,25 @@ def hash_text_as_read(path: str | os.PathLike) -> str:
 def hash_registry_units(
     corpus: str | os.PathLike, simulations: customersim.SimulationCheck | None = None
 ) -> Iterator[tuple[str, str]]:
-    """The units by which a registry knows a text again, the kind and SHA-256 of each.
+    """The units by which a registry recognises a text: the kind and SHA-256 of each.
 
-    "talk" is a conversation, and all that one person says, by their words alone
-    (:func:`_compared_words`); "dialogue" a conversation as crtlib 0.3 knew it, by its characters
-    and its speakers; "user" the name of a person. Where they are no simulation's also messages,
-    which stay when the text is cut in another way: long ones that at most
-    ``MOST_CONVERSATIONS_OF_A_MESSAGE`` conversations or one person have, short ones ("brief", and
-    "short" as crtlib 0.3 knew them), and of these those that only one conversation has ("rare");
-    stretches of short ones, each after the other, that only one conversation has; and whose
-    conversations and messages are (:class:`_OwnersOfText`). A screened folder has those of the
-    text that was screened as well. ``simulations`` knows afterwards whether all of it is one.
+    - "talk" is a conversation, or all that one person says, by the words alone
+      (:func:`_compared_words`).
+    - "dialogue" is a conversation as crtlib 0.3 identified it, by its characters and speakers.
+    - "user" is the name of a person.
+    - "message" is a long message that at most ``MOST_CONVERSATIONS_OF_A_MESSAGE`` conversations, or
+      only one person, have. Short messages are "brief", and "short" as crtlib 0.3 identified them;
+      "rare" are the brief ones that only one conversation has. Messages stay the same when the text
+      is cut in another way.
+    - "stretch" is a run of consecutive short messages that only one conversation has.
+    - The units of :class:`_OwnersOfText` state whose each conversation and message is.
+
+    Dialogues from a simulation have no units for users, messages and stretches. A screened folder
+    also has the units of the text that was screened. Afterwards ``simulations`` knows whether all
+    of the text was simulated.
 
     Guarantee:
-        What is one data point of two texts, and long enough, is known again whatever its speakers
+        What is one data point in two texts, and long enough, is recognised whatever its speakers
         are called, and however it is spaced and encoded. Test:
         ``tests/release/test_what_is_compared.py``.
     """
@@ -258,15 +264,15 @@ def hash_registry_units(
 
 
 def hash_conversations(corpus: str | os.PathLike) -> Iterator[str]:
-    """Of each conversation that has words a hash of them, as they are compared, whoever says them:
-    short ones of strangers may be the same."""
+    """For each conversation that has words, a hash of them as they are compared. It does not depend
+    on who says them, so short conversations of strangers may have the same."""
     for d in read_dialogues(corpus):
         if words := " ".join(filter(None, (_compared_words(t.text) for t in d.turns))):
             yield hash_text(words)
 
 
 def find_said_messages(corpus: str | os.PathLike, messages: Iterable[str]) -> set[str]:
-    """Which of these ``messages`` are said in a text, as texts are compared, by anybody."""
+    """Which of these ``messages`` anybody says in a text, as texts are compared."""
     words = {text: _compared_words(text) for text in messages}
     asked = set(filter(None, words.values()))
     told = (_compared_words(turn.text) for d in read_dialogues(corpus) for turn in d.turns)
@@ -275,7 +281,7 @@ def find_said_messages(corpus: str | os.PathLike, messages: Iterable[str]) -> se
 
 
 class TextReading:
-    """What is told of a text, a file or a corpus folder, when its dialogues have been read once."""
+    """What is known about a text, a file or a corpus folder, once its dialogues have been read."""
 
     def __init__(self, corpus: str | os.PathLike) -> None:
         folder = Path(corpus).is_dir()
@@ -285,7 +291,7 @@ class TextReading:
         self._unnamed = self._named_like_talk = False
 
     def watch(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
-        """The dialogues, one after another."""
+        """Pass the dialogues on, one after another, and note what they show."""
         for d in dialogues:
             if self._said is None:
                 corpus_folder.add_to_corpus_hash(self._digest, d)
@@ -298,14 +304,15 @@ class TextReading:
 
     @property
     def sha256(self) -> str:
-        """The :func:`hash_corpus`."""
+        """The :func:`hash_corpus` of the text."""
         return self._said.sha256 if self._said else self._digest.hexdigest()
 
     @property
     def users_are(self) -> str:
-        """What its people are: "column", named; "thread", some, or all, are conversations;
-        "unknown", some have no name. A folder says what was known when it was made, and other forms
-        name people; where such a name is that of a conversation, it is taken for none here."""
+        """What the people of the text are: "column" if they are named, "thread" if some or all are
+        conversations, and "unknown" if some have no name. A folder records what was known when it
+        was made. Other formats name people; a name that is the id of its conversation counts as no
+        name here."""
         if self._unnamed:
             return "unknown"
         if self._said:
@@ -314,7 +321,7 @@ class TextReading:
 
     @property
     def sizes(self) -> dict[str, dict[str, int]]:
-        """The :func:`max_points_per_unit`."""
+        """The :func:`max_points_per_unit` of the text."""
         most = {"turn": max(self._turns.values()), "dialogue": max(self._talks.values())}
         return {"dialogue": {"turn": self._longest}, "user": most}
 
@@ -327,16 +334,18 @@ def describe_users(corpus: str | os.PathLike, dialogues: Iterable[Dialogue]) -> 
 
 
 def _invents_people(corpus: str | os.PathLike) -> bool:
-    """Whether some of the people of a text are conversations of nobody who was known: those whose
-    name is the id of their conversation. A corpus folder says it; other forms name their people."""
+    """Whether some people of a text stand for conversations whose speaker was not known: those
+    named like the id of their conversation. Only a corpus folder records this; other formats name
+    their people."""
     return Path(corpus).is_dir() and corpus_folder.read_corpus_summary(corpus).users_are == "thread"
 
 
 def _compared_words(text: str) -> str:
-    """A text as it is compared with others: its words with single spaces, however they are encoded,
-    broken into lines or put in quotation marks, without the roles that a data point, or an export,
-    puts before what is said. What is done to a word depends on that word alone, so a line that
-    another export ends is the same words.
+    """A text as it is compared with others: its words with single spaces.
+
+    The words are the same however they are encoded, broken into lines or put in quotation marks.
+    The roles that a data point, or an export, puts before what is said are left out. What is done
+    to a word depends on that word alone, so another export's line breaks give the same words.
 
     Guarantee:
         Test: ``tests/release/test_what_is_compared.py``.
@@ -350,9 +359,9 @@ def _compared_words(text: str) -> str:
     if "@" in words:
         words = _ADDRESS_WORD.sub(lambda word: word[0].casefold(), words)
     if ":" not in words and ".0" not in words and not _QUOTES_AROUND_WORDS.search(words):
-        return " ".join(words.split())  # as all that follows would leave it
+        return " ".join(words.split())  # as the rest would leave it
     before = ""
-    while words != before:  # a role may stand in quotation marks, and these before a role
+    while words != before:  # a role may be in quotation marks, and these before a role
         before = words
         words = _QUOTES_AROUND_WORDS.sub("", " ".join(words.split()))
         words = _ROLES_IN_A_TEXT.sub("", " ".join(words.split()))
@@ -360,13 +369,13 @@ def _compared_words(text: str) -> str:
 
 
 class _MessagesOfText:
-    """Of each message of a text how many conversations have it, and whether one person alone."""
+    """For each message of a text, how many conversations have it, and whether only one person."""
 
     def __init__(self) -> None:
         self.said = dict[str, tuple[bool, int, str]]()
 
     def add(self, texts: Sequence[str], user: str) -> None:
-        """Take the messages of a conversation."""
+        """Add the messages of a conversation."""
         for text in set(texts):
             name, long = hash_text(text), len(text) >= LONG_MESSAGE_CHARACTERS
             _, times, owner = self.said.get(name, (long, 0, user))
@@ -376,8 +385,8 @@ class _MessagesOfText:
             self.said = {name: self.said[name] for name in kept}
 
     def units(self, short: str, *, rare: str = "") -> Iterator[tuple[str, str]]:
-        """Kind and hash of each: short ones are of the kind ``short``, and of the kind ``rare``, if
-        that is one, where only one conversation has them."""
+        """The kind and hash of each. Short ones are of the kind ``short``; those that only one
+        conversation has are also of the kind ``rare``, unless that is empty."""
         for name in sorted(self.said)[:MAX_IDENTIFYING_MESSAGES]:
             long, times, user = self.said[name]
             if long and (times <= MOST_CONVERSATIONS_OF_A_MESSAGE or user):
@@ -389,38 +398,38 @@ class _MessagesOfText:
 
 
 class _WordsOfPeople:
-    """What everybody says in all conversations, one after the other, by a hash: the data point of a
-    person, which may be one conversation of somebody else in another text."""
+    """A hash of all that each person says, one conversation after another. This is the data point
+    of a person, which may be one conversation of somebody else in another text."""
 
     def __init__(self) -> None:
         self.people = dict[str, tuple[int, int, Any]]()
 
     def add(self, user: str, words: str) -> None:
-        """Take a conversation of a person."""
+        """Add a conversation of a person."""
         talks, size, digest = self.people.get(user, (0, 0, None))
         digest = digest or hashlib.sha256()
         digest.update((" " * bool(size and words) + words).encode())
         self.people[user] = talks + 1, size + len(words), digest
 
     def of_several_conversations(self) -> Iterator[tuple[str, str]]:
-        """Each person with several conversations, who says enough, and the hash of all of it."""
+        """Each person with several conversations that are long enough together, and their hash."""
         for user, (talks, size, digest) in self.people.items():
             if talks > 1 and size >= SHORT_TALK_CHARACTERS:
                 yield user, digest.hexdigest()
 
 
 class _OwnersOfText:
-    """Of each conversation and each message of a text who has it, for whether two texts are of the
+    """Who has each conversation and each message of a text, to find whether two texts are from the
     same people.
 
-    Units: "spoken" is a message, and "speakers" the message with all who have it; "owners" is a
-    conversation ("talk") with all who have it; "compared" says that all of them are there, and
-    all people are named. What a screening left of a message is "spoken" without "speakers", so
-    that a text which shares it is not taken for one of the same people.
+    Units: "spoken" is a message, and "speakers" the message with all who have it. "owners" is a
+    conversation ("talk") with all who have it. "compared" states that all of these are there and
+    that all people are named. What screening left of a message is "spoken" without "speakers", so
+    that a text which shares it is not taken to be from the same people.
 
     Guarantee:
-        Two texts in which a shared conversation or message has other people differ in "owners" or
-        "speakers": ``tests/release/test_same_people.py``.
+        Two texts in which a shared conversation or message belongs to different people differ in
+        "owners" or "speakers": ``tests/release/test_same_people.py``.
     """
 
     def __init__(self) -> None:
@@ -428,13 +437,13 @@ class _OwnersOfText:
         self.named = self.whole = True
 
     def add(self, d: Dialogue, talk: str, messages: Iterable[str], *, named: bool) -> None:
-        """Take a conversation, by the hashes of what it is and of what is said in it; ``named``:
-        it is known to be a person's."""
+        """Add a conversation, by its own hash ``talk`` and the hashes of its ``messages``;
+        ``named``: it is known to be a person's."""
         self.named &= named
         self.add_talk(d.user, talk, messages)
 
     def add_talk(self, user: str, talk: str, messages: Iterable[str] = ()) -> None:
-        """Take what somebody says in one or in all conversations, and the messages of it."""
+        """Add what somebody says in one or in all conversations, and its messages."""
         for known, names in ((self.talks, (talk,)), (self.messages, messages)):
             for name in names:
                 known.setdefault(name, set()).add(user)
@@ -444,7 +453,7 @@ class _OwnersOfText:
                     del known[name]
 
     def units(self, raw: bool) -> Iterator[tuple[str, str]]:
-        """Kind and hash of each: of a text that is ``raw``, or of what a screening left of one."""
+        """The kind and hash of each unit, of a ``raw`` text or of what screening left of one."""
         self.whole &= max(len(self.talks), len(self.messages)) <= MAX_IDENTIFYING_MESSAGES
         for kind, known in (("owners", self.talks), ("speakers", self.messages)):
             for name in sorted(known)[:MAX_IDENTIFYING_MESSAGES]:
@@ -457,8 +466,8 @@ class _OwnersOfText:
 
 
 def _short_message_stretches(texts: Sequence[str]) -> set[str]:
-    """The stretches of short messages of a conversation, from each on as many as are as long as a
-    long message together: who says the same next month says it after the same.
+    """The stretches of short messages in a conversation: from each message on, as many as are
+    together as long as a long message. The same words next month follow the same words.
 
     >>> sorted(_short_message_stretches(["a" * 30, "b" * 30, "c" * 30, "d" * 90, "e" * 79]))
     ['aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\nbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\\ncccccccccccccccccccccccccccccc']
@@ -477,8 +486,8 @@ def _short_message_stretches(texts: Sequence[str]) -> set[str]:
 
 
 def max_points_per_unit(corpus: str | os.PathLike) -> dict[str, dict[str, int]]:
-    """How many points of a smaller unit one conversation and one person hold at the most; of a
-    screened folder, in the text that was screened, its duplicates included."""
+    """The most points of a smaller unit that one conversation, and one person, holds. For a
+    screened folder these are counted in the text that was screened, its duplicates included."""
     if screened_folder.is_screened_folder(corpus):
         return dict(screened_folder.read_screening_summary(corpus)["sizes"])
     reading = TextReading(corpus)
@@ -498,17 +507,17 @@ def load_corpus(
     Args:
         name: One of ``available_corpora()``, or the path of a JSONL file or of a corpus folder.
         split: As the corpus names it.
-        folder: Where it is; None: its own below ``$CRTLIB_DATA``.
-        limit: Dialogues, at least 1; None: all.
+        folder: Where the corpus is; None: in its own folder below ``$CRTLIB_DATA``.
+        limit: The number of dialogues, at least 1; None: all.
 
     Returns:
         The corpus, with what its reader left out counted in ``skipped``.
 
     Raises:
-        ValueError: Where there is no such corpus, folder or split; it says where to get it.
+        ValueError: Where there is no such corpus, folder or split; it states where to get it.
 
     Guarantee:
-        What is not there is refused in one line before anything is read, and nothing is fetched.
+        What is missing is refused in one line before anything is read, and nothing is fetched.
         Test: ``tests/text/test_corpora.py::test_load_by_name``.
     """
     if limit is not None and limit < 1:
@@ -522,7 +531,7 @@ def load_corpus(
 def is_corpus_available(
     name: str | os.PathLike, split: str | None = None, *, folder: OptionalPath = None
 ) -> bool:
-    """Whether ``load_corpus`` would find the corpus, and the split where one is named."""
+    """Whether ``load_corpus`` would find the corpus, and the split if one is named."""
     try:
         find_source(name).check(split, folder)
     except ValueError:
@@ -533,11 +542,11 @@ def is_corpus_available(
 def corpus_fingerprint(
     name: str | os.PathLike, split: str = "train", *, folder: OptionalPath = None
 ) -> str:
-    """SHA-256 of the content of all files that ``load_corpus`` reads, packed or not, in their
+    """The SHA-256 of the content of all files that ``load_corpus`` reads, gzipped or not, in their
     order.
 
-    Of a simulated corpus: of what it is made from. A file is read again only when its size or its
-    time has changed.
+    For a simulated corpus, it is the hash of what the corpus is made from. A file is read again
+    only when its size or its time has changed.
     """
     one = find_source(name)
     one.check(split, folder)

@@ -56,18 +56,20 @@ TURN_TYPE = pa.struct(
 CORPUS_SCHEMA = pa.schema(
     [("id", pa.string()), ("user", pa.string()), ("turns", pa.list_(TURN_TYPE))]
 )
-"""The columns of a corpus: one row a dialogue."""
+"""The columns of a corpus, with one row for each dialogue."""
 ROWS_PER_GROUP = 1_000
 """Dialogues that are written at a time."""
 
 
 @dataclass(frozen=True)
 class CorpusSummary:
-    """What a corpus folder holds. ``sha256`` is the corpus hash: over the canonical lines
-    (:func:`crtlib.text.jsonl.canonical_line`) of its dialogues in order, so the same for Parquet
-    and JSONL and any labels. ``users_are``: "thread" where each dialogue counts as a user, else
-    "column". ``policy``: one that fits the text, if one is known. ``first`` and ``last`` are dates,
-    None where no turn has a time."""
+    """What a corpus folder holds.
+
+    ``sha256`` is the corpus hash: over the canonical lines
+    (:func:`crtlib.text.jsonl.canonical_line`) of its dialogues in order, so it is the same for
+    Parquet and JSONL and for any labels. ``users_are`` is "thread" if each dialogue counts as a
+    user, otherwise "column". ``policy`` is one that fits the text, if one is known. ``first`` and
+    ``last`` are dates, None if no turn has a time."""
 
     turns: int
     threads: int
@@ -92,13 +94,13 @@ def hash_dialogues(dialogues: Iterable[Dialogue]) -> str:
 
 
 def add_to_corpus_hash(digest: Any, d: Dialogue) -> None:
-    """Take the next dialogue into the SHA-256 that is to be the corpus hash."""
+    """Add the next dialogue to the SHA-256 that becomes the corpus hash."""
     digest.update(jsonl.canonical_line(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
 
 
 class CorpusWriter:
-    """Writes tables with the columns ``CORPUS_SCHEMA``, of which ``time`` may be null, into the
-    file of one split, each as a row group."""
+    """Writes tables with the columns ``CORPUS_SCHEMA`` into the file of one split, each as a row
+    group. Only ``time`` may be null."""
 
     def __init__(self, folder: Path, split: str) -> None:
         path = folder / "data" / f"{split}-00000-of-00001.parquet"
@@ -110,7 +112,7 @@ class CorpusWriter:
         self.dates: list[datetime.datetime] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Take some dialogues."""
+        """Write some dialogues."""
         lists = rows["turns"].combine_chunks()
         turns = lists.flatten()
         ends = lists.offsets.to_pylist()
@@ -129,7 +131,8 @@ class CorpusWriter:
         self.file.write_table(rows.cast(CORPUS_SCHEMA))
 
     def close(self, users_are: str = "column", policy: str | None = None) -> CorpusSummary:
-        """Finish the file; ``ValueError`` where nothing was written."""
+        """Finish the file and return what it holds. Raises ``ValueError`` where nothing was
+        written."""
         self.file.close()
         if not self.threads:
             raise ValueError("the corpus is empty, at least one dialogue is needed")
@@ -147,8 +150,9 @@ def write_corpus_card(
     simulated: bool,
     rewritten: int = 0,
 ) -> None:
-    """Write what lies beside the ``data`` of ``folder``: a dataset card (README.md) and its
-    Croissant 1.0 description. ``rewritten`` turns had other accents or unseen marks."""
+    """Write the files beside the ``data`` of ``folder``: a dataset card (README.md) and its
+    Croissant 1.0 description. ``rewritten`` is the number of turns in which the writing of accents
+    or unseen marks was changed."""
     (file,) = (folder / "data").iterdir()
     for out, template in (("README.md", "card.md"), ("croissant.json", "croissant.json")):
         text = fill_page(
@@ -180,7 +184,8 @@ def save_corpus(
     """Write labelled dialogues, read one after another, as a corpus folder.
 
     Its files are private, unless the dialogues were ``simulated``. Raises ``ValueError`` where
-    ``out`` may not be written (``outputs.check_folder``), or a dialogue is none.
+    ``out`` may not be written (:func:`crtlib.outputs.check_output_folder`), or where there is no
+    dialogue.
     """
     summary: dict[str, Any] = {}
     with outputs.staged_folder(
@@ -206,8 +211,9 @@ def save_corpus(
 def make_corpus_writer(
     out: StrPath, *, inputs: Sequence[Path] = (), force: bool = False
 ) -> Callable[..., Any]:
-    """What writes dialogues as :func:`save_corpus` does, to ``out``: that, or one file of JSON
-    lines where the name ends so. Raises ``ValueError`` where nothing may be written there."""
+    """Return a function that writes dialogues to ``out``: as :func:`save_corpus` does, or as one
+    file of JSON lines if the name ends in ``.jsonl`` or ``.jsonl.gz``. Raises ``ValueError`` where
+    nothing may be written there."""
     if os.fspath(out).endswith((".jsonl", ".jsonl.gz")):
         outputs.check_output_file(out, inputs=inputs, force=force)
         return lambda dialogues, **_: jsonl.write_jsonl(dialogues, out)
@@ -216,7 +222,8 @@ def make_corpus_writer(
 
 
 def read_corpus_summary(folder: StrPath) -> CorpusSummary:
-    """What a finished corpus folder holds, as its marker says; ``ValueError`` for another."""
+    """What a finished corpus folder holds, by its marker. Raises ``ValueError`` for any other
+    folder."""
     marker = outputs.require_marker(folder, names=())
     content = marker.get("facts", {}).get("corpus", {})
     try:
@@ -226,12 +233,12 @@ def read_corpus_summary(folder: StrPath) -> CorpusSummary:
 
 
 def _no_corpus(folder: StrPath, marker: Mapping[str, Any]) -> ValueError:
-    """Why a finished folder of ours is refused as a corpus."""
+    """The error for a finished folder of ours that is not a corpus."""
     return ValueError(f"{folder}: is no corpus folder, but what 'crtlib {marker['command']}' made")
 
 
 def split_file_names(folder: StrPath, split: str | None) -> list[str]:
-    """The names of the files of one split, or of all; ``ValueError`` for a folder that is
+    """The names of the files of one split, or of all. Raises ``ValueError`` for a folder that is
     unfinished or not ours, and for a split that is not there."""
     pattern = f"data/{split or '*'}-*.parquet"
     marker = outputs.require_marker(folder, names=())
@@ -244,9 +251,9 @@ def split_file_names(folder: StrPath, split: str | None) -> list[str]:
 
 
 def read_folder_dialogues(folder: StrPath, *, split: str | None = None) -> Iterator[Dialogue]:
-    """The dialogues of a corpus folder in order, of one split, or of all, its hashes checked first;
-    bounded memory. Raises ``ValueError`` as :func:`split_file_names` does, and for a damaged
-    file."""
+    """The dialogues of a corpus folder in order, of one split or of all, in bounded memory; its
+    hashes are checked first. Raises ``ValueError`` as :func:`split_file_names` does, and for a
+    damaged file."""
     names = split_file_names(folder, split)
     outputs.require_marker(folder, names=names)
     for name in names:

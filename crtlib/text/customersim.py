@@ -1,8 +1,9 @@
 """CustomerSim: simulated customer-service dialogues in which every secret's place is known.
 
-A fixed agenda and templates, after the corpus of Shi et al. (Selective Differential Privacy for
-Language Modeling, 2022), which CRT uses: the bot asks what is wrong, then the customer's name, then
-one of phone, order number and address, and answers with a tracking number. The wording is our own.
+It has a fixed agenda and templates, after the corpus of Shi et al. (Selective Differential Privacy
+for Language Modeling, 2022), which CRT uses. The bot asks what is wrong, then for the customer's
+name, then for one of phone, order number and address, and answers with a tracking number. The
+wording is our own.
 
 >>> dialogue = simulate_corpus(1, seed=0).dialogues[0]
 >>> [(turn.speaker, [s.kind for s in turn.secrets]) for turn in dialogue.turns[2:5]]
@@ -43,7 +44,7 @@ _TEMPLATE_SLOT = re.compile(r"\{(\w+)\}")
 
 
 def _read_grammar() -> dict[str, dict[str, str]]:
-    """The templates of each variety by act: their own file says how they are written."""
+    """The templates of each variety, by act; their file describes how they are written."""
     told = tomllib.loads(read_package_file("customersim.toml"))
     parts = told.pop("parts")
     return {
@@ -58,7 +59,7 @@ PAPER_GRAMMAR, RICH_GRAMMAR = VARIETIES["paper"], VARIETIES["rich"]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One invented customer: a row of the database. The tracking number is new per dialogue."""
+    """One invented customer: a row of the database. Each dialogue has its own tracking number."""
 
     user: str
     name: str
@@ -68,8 +69,8 @@ class Identity:
 
 
 def _digit_filler(rng: random.Random) -> Callable[[str], str]:
-    """A function that puts a digit for each ``#``: ``rng.choice("0123456789")``, without the calls
-    that take four fifths of its time."""
+    """Return a function that replaces each ``#`` by a digit: the one that
+    ``rng.choice("0123456789")`` would draw, without the calls that take four fifths of its time."""
     bits = rng.getrandbits
 
     def digit() -> str:
@@ -82,16 +83,16 @@ def _digit_filler(rng: random.Random) -> Callable[[str], str]:
 
 @functools.cache
 def make_identities(seed: int = 0) -> tuple[Identity, ...]:
-    """A database of 20,000 invented customers, a function of ``seed`` alone.
+    """A database of 20,000 invented customers, which depends on ``seed`` alone.
 
-    Names and addresses are put together from Faker's word lists (calling ``Faker().address()``
-    per row would take 20 times as long): American first names by their frequency, last names
-    uniformly from four English-speaking countries (with the American ones alone, names would
-    repeat more than in the original), American addresses, 3 in 28 of them military as in Faker.
-    Nothing global is seeded. The database is small, so that customers, and with them names and
-    addresses, come back across splits, as in the original.
+    Names and addresses are put together from Faker's word lists; calling ``Faker().address()`` for
+    each row would take 20 times as long. First names are American, by their frequency. Last names
+    are drawn uniformly from four English-speaking countries; with the American ones alone, names
+    would repeat more than in the original. Addresses are American, 3 in 28 of them military as in
+    Faker. Nothing global is seeded. The database is small, so customers, and with them names and
+    addresses, recur across splits, as in the original.
     """
-    # A fifth of a second, which only who simulates needs.
+    # Takes a fifth of a second, and only a simulation needs it.
     from faker.providers.address.en_US import Provider as Place
     from faker.providers.person import en_GB, en_IE, en_NZ
     from faker.providers.person.en_US import Provider as Person
@@ -159,7 +160,7 @@ def _expand_template(parts: tuple, rng: random.Random) -> str:
 
 
 def _fill_turn(speaker: str, template: str, values: Mapping[str, str]) -> Turn:
-    """The template with ``values`` in its slots, and where they are."""
+    """The turn that a template gives with ``values`` in its slots, which are its secrets."""
     template = " ".join(template.split()).lstrip(".!, ").replace(" .", ".").replace(" ,", ",")
     text, secrets, last = "", [], 0
     for slot in _TEMPLATE_SLOT.finditer(template):
@@ -173,7 +174,7 @@ def _fill_turn(speaker: str, template: str, values: Mapping[str, str]) -> Turn:
 def _follow_agenda(
     rng: random.Random, variety: str, people: tuple[Identity, ...], customer: Identity
 ) -> tuple[Turn, ...]:
-    """Follow the agenda once."""
+    """The turns of one dialogue that follows the agenda."""
     grammar, turns = VARIETIES[variety], []
     values = {kind: getattr(customer, kind) for kind in CUSTOMERSIM_KINDS[:4]}
     values["tracking"] = "".join(rng.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10))
@@ -234,11 +235,11 @@ def stream_dialogues(
 
 
 class SimulationCheck:
-    """Which of a text's dialogues, taken in their order, are those of a simulation: each is
-    simulated anew, and compared with its secrets.
+    """Which of a text's dialogues, taken in their order, come from a simulation: each is simulated
+    again and compared, its secrets included.
 
-    One that stands before an earlier one of its simulation, far behind the last, or in one of more
-    than ``MOST_SIMULATIONS``, counts as real.
+    A dialogue counts as real if it is out of the order of its simulation, too far after the
+    previous one, or from a simulation beyond the first ``MOST_SIMULATIONS``.
 
     >>> made = [*stream_dialogues(3, 7, "rich")]
     >>> forged = Dialogue("s7-d1", "ann", made[1].turns)
@@ -255,7 +256,8 @@ class SimulationCheck:
         self.all_held = True
 
     def holds(self, d: Dialogue) -> bool:
-        """Whether the next dialogue of the text is one of a simulation; ``all_held``: each was."""
+        """Whether the next dialogue of the text comes from a simulation. ``all_held`` states
+        whether each one so far did."""
         held = self._equals_its_simulation(d)
         self.all_held &= held
         return held
@@ -284,7 +286,7 @@ class SimulationCheck:
 
 
 def are_simulated(dialogues: Iterable[Dialogue]) -> bool:
-    """Whether all dialogues of a text are those of a simulation."""
+    """Whether all dialogues of a text come from a simulation."""
     check = SimulationCheck()
     return all(map(check.holds, dialogues))
 
@@ -296,22 +298,22 @@ def simulate_corpus(n: int, seed: int, variety: str = "paper", *, database_seed:
     and ``user`` names the row.
 
     Args:
-        n: How many dialogues.
-        seed: Of the dialogues. Another one with the same ``database_seed`` is another split of the
-            same world.
+        n: The number of dialogues.
+        seed: The seed of the dialogues. Another seed with the same ``database_seed`` gives another
+            split of the same world.
         variety: "paper" has as many templates as the original: 61 secret-free turns and no more.
             "rich" has so many phrasings that the secret-free part is a language.
-        database_seed: Of the people.
+        database_seed: The seed of the people.
 
     Returns:
-        The corpus. Nothing depends on the process, or on random numbers that others draw.
+        The corpus. It depends neither on the process nor on random numbers that others draw.
 
     Raises:
         ValueError: For ``n < 1`` or an unknown variety.
 
     Guarantee:
         ``simulate_corpus(m, seed)`` is the beginning of ``simulate_corpus(n, seed)`` for ``m < n``,
-        and two seeds share no dialogue's id. Test: ``tests/text/test_customersim.py::
+        and two seeds have no dialogue id in common. Test: ``tests/text/test_customersim.py::
         test_deterministic_prefix_and_no_global_state``.
     """
     made = stream_dialogues(n, seed, variety, database_seed=database_seed)
@@ -320,7 +322,7 @@ def simulate_corpus(n: int, seed: int, variety: str = "paper", *, database_seed:
 
 @functools.cache
 def _generator_hash() -> str:
-    """Hash of all that a dialogue is made from but the seed; Faker's word lists are part of it."""
+    """The hash of all that a dialogue is made from except the seed; that includes Faker's lists."""
     made_from = (
         TWO_SLOTS_PROBABILITY,
         FOLLOW_UP_PROBABILITY,
@@ -341,4 +343,4 @@ CUSTOMERSIM_SOURCE = sources.register_corpus(
         by_rule=True,
     )
 )
-"""Without a limit as large as the original: 10,000 training and 1,000 test dialogues."""
+"""Without a limit it is as large as the original: 10,000 training and 1,000 test dialogues."""

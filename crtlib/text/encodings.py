@@ -1,4 +1,4 @@
-"""In which code a file of text is written, and the command that writes it in UTF-8.
+"""Find the encoding of a text file, and the command that rewrites it in UTF-8.
 
 >>> import pathlib, tempfile
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "talk.jsonl"
@@ -31,8 +31,8 @@ _NOT_WESTERN = re.compile(
     rb"[\x81\x8d\x8f\x90\x9d\xff]|[A-Za-z][\x80-\x8b\x8e\x93-\x96\x98\x99\x9b\x9f-\xa9\xab\xac"
     rb"\xae-\xb6\xb8\xb9\xbb-\xbf](?=[a-z])"
 )
-"""What cp1252 has no letter for, and what stands within words of no Western language: a file with
-more than a few of them is of another code."""
+"""Bytes that are no character in cp1252, or that occur within words of no Western language. A file
+with more than a few of them is in another code."""
 _CHINESE = (
     "的一是不了人我在有他这這中大来來上国國个個到说說们們为為子和你地出道也时時年得就那要下以生会會自着"
     "去之过過家学學对對可里小么麼心多天而能好都然没沒于起还還发發成事只作当當想看请請问問单單号號您"
@@ -48,7 +48,7 @@ Finnish, Norwegian and Danish, Icelandic."""
 _CENTRAL_EUROPEAN = (
     *("ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíĺľňóôŕšťúýž", "áéíóöőúüű", "ăâîşţșț", "čćđšž"),
 )
-"""Those of Polish, Czech, Slovak, Hungarian, Romanian, Croatian and Slovene."""
+"""The letters beyond ASCII of Polish, Czech, Slovak, Hungarian, Romanian, Croatian and Slovene."""
 LANGUAGES_OF_CODES = {
     "CP1252": ("Western (Windows)", _WESTERN),
     "CP850": ("Western (DOS)", _WESTERN),
@@ -68,31 +68,31 @@ LANGUAGES_OF_CODES = {
     "CP1256": ("Arabic", ("اليمنوترةبعد",)),
     "CP874": ("Thai", ("านรอกเงมยลวดท่้ี",)),
 }
-"""Codes that a text may be in, as Python and iconv call them; what people call them, and for each
-language the commonest of its characters beyond ASCII, in small letters. Of two codes that fit
-alike, the first."""
+"""The codes that a text may be in, as Python and iconv name them: what people call the code, and
+for each of its languages the commonest characters beyond ASCII, in small letters. Of two codes that
+fit equally well, the first is taken."""
 LATIN_CODES = frozenset({"CP1250", "ISO-8859-2", "CP1252", "CP850", "CP1254"})
-"""Those whose languages write most letters in ASCII."""
+"""The codes whose languages write most letters in ASCII."""
 _SIGNS = "‘“”„–—…•€£¥¢°§«»¿¡©®™´·×÷±½¼¾²³µ†ªº"
 _MARKS = re.compile(rf"(?<![^\W\d_])[’{_SIGNS}]|[{_SIGNS}](?![^\W\d_])|(?<=\w)’")
-"""Marks of typography, which say nothing of the language: none within a word but an apostrophe."""
+"""Typographic marks, which say nothing about the language; within a word, only an apostrophe."""
 _CAPITAL_WITHIN_A_WORD = regex.compile(r"(?<=\p{Ll})(?![A-Z])\p{Lu}")
-"""What no language writes, beyond ASCII."""
+"""A capital beyond ASCII within a word, which no language writes."""
 MOST_ACCENTS = 1 / 2
-"""Bytes beyond ASCII for a letter of ASCII in a text of a Latin language, at most."""
+"""The most bytes beyond ASCII for each ASCII letter in a text of a Latin language."""
 LEAST_COMMON_SHARE = 0.2
-"""The share of common characters from which on a text looks like one of a language: of Chinese a
-third are among those above."""
+"""The least share of common characters with which a text looks like one of a language: of Chinese,
+a third are among those above."""
 LEAST_LATIN_SHARE = 0.75
-"""The same of the Latin codes, of whose languages all letters are above."""
+"""The same for the Latin codes, since all letters of their languages are above."""
 
 
 def find_encoding(path: Path) -> str:
-    """How a file of text is written: "auto" for UTF-8 and what a byte order mark says; UTF-16
-    where every second byte of its first line is zero; cp1252 where that makes words of it.
+    """The encoding of a text file: "auto" for UTF-8 and where a byte order mark states it, UTF-16
+    if every second byte of its first line is zero, and cp1252 if that makes words of it.
 
-    "auto", too, where a part of it is UTF-8, and where nothing fits: what is not UTF-8 is told row
-    by row. A file that is not UTF-8 is read twice, in bounded memory.
+    It is also "auto" where part of the file is UTF-8 and where nothing fits: reading then reports
+    what is not UTF-8, row by row. A file that is not UTF-8 is read twice, in bounded memory.
     """
     with files.open_plain_or_gzip(path) as file:
         start = file.read(4096)
@@ -116,7 +116,7 @@ def find_encoding(path: Path) -> str:
 
 
 def _is_written_in(path: Path, code: str) -> bool:
-    """Whether all of a file is text in a code; in bounded memory."""
+    """Whether all of a file is text in a code, found in bounded memory."""
     decoder = codecs.getincrementaldecoder(code)()
     with contextlib.suppress(UnicodeDecodeError), files.open_plain_or_gzip(path) as file:
         for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
@@ -127,10 +127,12 @@ def _is_written_in(path: Path, code: str) -> bool:
 
 
 def find_likely_code(path: Path) -> str | None:
-    """The code that a file, which is not UTF-8, looks like: one in which all of it can be read and
-    the characters are those of a language (:data:`LANGUAGES_OF_CODES`); UTF-16 or UTF-32 where a
-    byte order mark or the zeros say so; UTF-8 where most of it is, so that some bytes are damaged;
-    None where nothing fits. A guess, which is told and never used."""
+    """The code that a file which is not UTF-8 looks like; None where nothing fits.
+
+    It is one in which all of the file can be read and the characters are those of a language
+    (:data:`LANGUAGES_OF_CODES`); UTF-16 or UTF-32 if a byte order mark or zero bytes show it; and
+    UTF-8 if most of the file is, so that some bytes are damaged. It is a guess, shown to people;
+    :func:`find_encoding` uses it only to confirm cp1252."""
     with files.open_plain_or_gzip(path) as file:
         start = file.read(_BLOCK_BYTES)
     if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
@@ -158,9 +160,9 @@ def find_likely_code(path: Path) -> str | None:
 
 
 def _share_of_common_characters(start: bytes, code: str, languages: Sequence[str]) -> float:
-    """How many of the characters beyond ASCII are common ones: the mean of the share in the one
-    language, of ``languages``, that has most and in all of them, since a text may mix some; 0 of
-    what is not of the code, 1 where there are marks alone."""
+    """The share of the characters beyond ASCII that are common ones: the mean of the share for the
+    best of ``languages`` and the share for all of them, since a text may mix some. It is 0 for text
+    that is not in the code, and 1 where there are only marks."""
     try:
         text = codecs.getincrementaldecoder(code)().decode(start)
     except UnicodeDecodeError:
@@ -180,7 +182,7 @@ def describe_code(code: str) -> str:
 
 
 def describe_recoding(path: Path) -> str:
-    """What a file looks like that is not UTF-8, and the command that writes it in UTF-8."""
+    """What a file that is not UTF-8 looks like, and the command that rewrites it in UTF-8."""
     code = find_likely_code(path)
     stem, *ends = path.name.removesuffix(".gz").rsplit(".", 1)
     source, target = (

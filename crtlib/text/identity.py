@@ -1,4 +1,4 @@
-"""When two names are one person, and when two texts are one text."""
+"""When two names count as one person, and two texts as one text."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _UNSEEN_MARKS = re.compile(
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Marks that nobody sees: control characters that are no white space, and what Unicode calls
-default ignorable, such as what chooses a form of the sign before it."""
+"""Marks that nobody sees: control characters other than white space, and what Unicode calls default
+ignorable, such as a selector for the form of the character before it."""
 
 
 _WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
 QUOTATION_MARKS = "\"'`" + "".join(
     map(chr, (*range(0x2018, 0x2020), 0x2039, 0x203A, 0xAB, 0xBB, *range(0x300C, 0x3010)))
 )
-"""What an export puts around a line or a name."""
+"""The marks that an export puts around a line or a name."""
 
 
 def without_unseen_marks(text: str) -> str:
@@ -35,7 +35,7 @@ def without_unseen_marks(text: str) -> str:
 
 
 def normalise_unit_name(name: str | float) -> str:
-    """A person or a conversation as every form of file calls it: one person is one unit.
+    """The name of a person or conversation, the same from every file format: one person, one unit.
 
     >>> {normalise_unit_name(name) for name in (7, 7.0, " 7", "7.00", '"7"', "\uff17")}
     {'7'}
@@ -50,7 +50,7 @@ def normalise_unit_name(name: str | float) -> str:
 
 
 def normalise_text(text: str) -> str:
-    """A text as who has read it knows it again, however it is written and spaced.
+    """A text in the form in which it is recognised, however it is written and spaced.
 
     >>> normalise_text(" so\\u00a0be  it\\n") == normalise_text("so be it")
     True
@@ -59,11 +59,11 @@ def normalise_text(text: str) -> str:
 
 
 def hash_text(text: str) -> str:
-    """SHA-256 of a text."""
+    """The SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def hash_turn_text(text: str) -> str:
-    """What is kept of a turn, by its text alone: who has read it knows it under any id, of
-    anybody."""
+    """The hash that is kept of a turn. It depends on the text alone, so a turn that was read is
+    recognised under any id and from anybody."""
     return hash_text(normalise_text(text))

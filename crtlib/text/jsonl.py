@@ -1,4 +1,4 @@
-"""Dialogues as JSON lines: our own form, read and written.
+"""Read and write dialogues as JSON lines, our own format.
 
 >>> import pathlib, tempfile
 >>> from crtlib.text.records import Secret, Turn
@@ -40,7 +40,7 @@ _encode_json_string = json.encoder.encode_basestring
 class BadRow(ValueError):
     """Why a row is left out: ``reason`` is counted, ``says`` completes "row 3, column body ...".
 
-    Neither quotes text. ``encoding``: another codec may help.
+    Neither quotes text. ``encoding``: the file may be readable in another encoding.
     """
 
     def __init__(self, reason: str, says: str, column: str = "", *, encoding: bool = False) -> None:
@@ -49,17 +49,17 @@ class BadRow(ValueError):
 
 
 NumberedRow = tuple[int, dict[str, Any] | BadRow]
-"""A row by its number, as its owner counts: its cells by column, or what is wrong with it."""
+"""A row's number, as the file's owner counts, and its cells by column or what is wrong with it."""
 
 
 def read_record(number: int, parse: Callable[[T], R], raw: T) -> tuple[int, R | BadRow]:
-    """A record by its number: what ``parse`` makes of it, or why it cannot be read, whatever was
-    raised. Each reader reads each of its records by it.
+    """Parse one record: return its number with what ``parse`` makes of it, or with why it cannot be
+    read, whatever was raised. Every reader reads each of its records with this function.
 
     Raises what is the machine's fault: too little memory, and errors of the system.
 
     Guarantee:
-        No record ends a run that leaves bad ones out, and none is quoted. Test:
+        No record ends a run that leaves bad ones out, and no record is quoted. Test:
         ``tests/text/test_hostile_records.py``.
 
     >>> number, bad = read_record(7, lambda raw: {"text": raw[9]}, "short")
@@ -80,15 +80,15 @@ def read_record(number: int, parse: Callable[[T], R], raw: T) -> tuple[int, R | 
 
 
 class RepeatedNameError(ValueError):
-    """A JSON object has a name twice: of these people read the first, and programs the last."""
+    """A JSON object has a name twice: people read the first of the two, and programs the last."""
 
 
 def load_strict_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises :class:`RepeatedNameError` for an object in which a name
-    stands twice, and what ``json.loads`` raises.
+    """The value of a JSON text. Raises :class:`RepeatedNameError` for an object that has a name
+    twice, and whatever ``json.loads`` raises.
 
     Guarantee:
-        Of no message, label or sealed file a part is passed over because its name stands twice.
+        No part of a message, label or sealed file is skipped because its name is there twice.
         Test: ``tests/text/test_names_that_stand_twice.py``.
     """
     return json.loads(text, object_pairs_hook=_as_object)
@@ -101,7 +101,7 @@ def _as_object(rows: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json_objects(path: Path) -> Iterator[NumberedRow]:
-    """One JSON object a line, of a file that is plain or gzipped."""
+    """The JSON objects in a plain or gzipped file with one object a line."""
     with files.open_plain_or_gzip(path) as file:
         for number, line in enumerate(files.read_bounded_lines(file, path), 1):
             if not line.strip():
@@ -130,13 +130,15 @@ def parse_json_object(line: str | bytes) -> dict[str, Any]:
 
 
 def read_jsonl(path: Path) -> Iterator[Dialogue]:
-    """The dialogues of a file, plain or gzipped, one a line:
+    """The dialogues in a plain or gzipped file, one a line:
 
     ``{"id", "user", "turns": [{"speaker", "text", "secrets": [{"kind", "start", "end"}]}]}``
-    with character offsets; ``secrets`` may be left out where nothing is labelled. Raises
-    ``ValueError`` naming the file and, where there is one, the line: missing or empty file, a line
-    that is no JSON or no dialogue, spans outside their text or overlapping, an id used twice; and
-    the command that helps where the file is of another form, or not UTF-8.
+    with character offsets; ``secrets`` may be left out where nothing is labelled.
+
+    Raises ``ValueError`` that names the file and, where there is one, the line: for a missing or
+    empty file, a line that is no JSON or no dialogue, spans that overlap or lie outside their text,
+    and an id used twice. It gives the command that helps if the file has another format or is not
+    UTF-8.
     """
     seen: dict[str, int] = {}
     for number, cells in read_json_objects(path):
@@ -163,12 +165,12 @@ def read_jsonl(path: Path) -> Iterator[Dialogue]:
 
 
 def ingest_command(path: Path) -> str:
-    """The command that makes a corpus of a file of another form."""
+    """The command that makes a corpus from a file in another format."""
     return f"crtlib ingest {shlex.quote(str(path))} --out DIR"
 
 
 def check_unicode(column: str, *texts: str) -> None:
-    """Refuse what JSON can say and UTF-8 cannot: half of a surrogate pair."""
+    """Raise ``BadRow`` for half of a surrogate pair, which JSON can express and UTF-8 cannot."""
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:
@@ -176,7 +178,7 @@ def check_unicode(column: str, *texts: str) -> None:
 
 
 def parse_dialogue(record: Any) -> Dialogue:
-    """A dialogue from its JSON object. Messages never hold text: it may be secret."""
+    """A dialogue from its JSON object. Error messages never hold text, which may be secret."""
     try:
         d = _DIALOGUE_ADAPTER.validate_python(record)
     except ValidationError as error:
@@ -192,7 +194,7 @@ def parse_dialogue(record: Any) -> Dialogue:
 
 
 def canonical_line(name: str, user: str, turns: Iterable[tuple[str, str]]) -> bytes:
-    """The line of a dialogue that the hash of a corpus is taken over: its text, not its labels.
+    """The line of a dialogue over which the hash of a corpus is taken: its text, not its labels.
     ``turns`` are speakers and texts.
 
     >>> canonical_line("d", "ann", [("USR", "é")]).decode()
@@ -209,9 +211,9 @@ def canonical_line(name: str, user: str, turns: Iterable[tuple[str, str]]) -> by
 
 
 def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: StrPath) -> None:
-    """Write what :func:`read_jsonl` reads, atomically; gzipped where ``path`` ends in ``.gz``.
+    """Write what :func:`read_jsonl` reads, atomically; gzipped if ``path`` ends in ``.gz``.
 
-    The bytes depend on the corpus alone (no time stamp), so equal corpora are equal files.
+    The bytes depend on the corpus alone (no time stamp), so equal corpora give equal files.
     """
     dialogues = corpus.dialogues if isinstance(corpus, Corpus) else corpus
     with files.replace_atomically(path) as part, part.open("wb") as raw:

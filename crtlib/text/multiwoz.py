@@ -32,20 +32,21 @@ from crtlib.text.sources import fetched_source, register_corpus
 KINDS_BY_SLOT = {
     s: kind for kind, slots in tomllib.loads(read_package_file("slots.toml")).items() for s in slots
 }
-"""Slot, or ``domain-slot``, to the kind of secret: what identifies a person or a transaction.
+"""The kind of secret of each slot, or ``domain-slot``, that identifies a person or a transaction.
 
-Not secret here: what anybody can look up or nobody is known by. Names of restaurants, hotels and
-salons, films and artists, prices, ratings, cities, stations, dates and times. The doctor whom a
-person consults is, though some of those names are of practices. The telephone numbers and addresses
-are of businesses, and stand in for private ones, which corpora that may be published do not hold.
+What anybody can look up, or what identifies nobody, is not secret here: names of restaurants,
+hotels and salons, films and artists, prices, ratings, cities, stations, dates and times. The doctor
+whom a person consults is secret, though some of those names are of practices. The telephone numbers
+and addresses are those of businesses; they stand in for private ones, which corpora that may be
+published do not hold.
 """
 
 SPEAKERS_BY_LABEL = {"USER": "USR", "SYSTEM": "SYS"}
 
 
 def multiwoz_files(folder: StrPath, split: str) -> list[Path]:
-    """What :func:`read_multiwoz` opens: ``split/dialogues_*.json[.gz]``, then
-    ``dialog_acts.json[.gz]`` if any.
+    """The files that :func:`read_multiwoz` opens: ``split/dialogues_*.json[.gz]``, then
+    ``dialog_acts.json[.gz]`` if there is one.
 
     Raises ``ValueError`` where the split has no dialogues.
     """
@@ -63,10 +64,11 @@ def multiwoz_files(folder: StrPath, split: str) -> list[Path]:
 def read_multiwoz(
     folder: StrPath, split: str, limit: int | None = None, *, name: str = ""
 ) -> Corpus:
-    """The first ``limit`` dialogues of a split, plain files or gzipped; see ``parse``.
+    """The first ``limit`` dialogues of a split, from plain or gzipped files; see
+    :func:`parse_multiwoz`.
 
-    ``name`` is the corpus', by default the folder's. Raises ``ValueError`` naming the file that is
-    damaged or no JSON in UTF-8, or the split that is not there.
+    ``name`` is that of the corpus, by default the folder's. Raises ``ValueError`` naming a file
+    that is damaged or not JSON in UTF-8, or a split that is not there.
     """
     *paths, last = multiwoz_files(folder, split)
     acts = None
@@ -95,13 +97,13 @@ def parse_multiwoz(
     """A corpus from dialogues as the files have them.
 
     Labels come from ``frames[].slots``, and from the ``span_info`` of the dialogue acts (``acts``,
-    the content of MultiWOZ' ``dialog_acts.json``); spans that overlap become one, of the first's
-    kind. ``USER`` and ``SYSTEM`` become ``USR`` and ``SYS``. Neither corpus has
-    user ids, so each dialogue is a user of its own.
+    the content of MultiWOZ's ``dialog_acts.json``). Spans that overlap become one, with the kind of
+    the first. ``USER`` and ``SYSTEM`` become ``USR`` and ``SYS``. Neither corpus has user ids, so
+    each dialogue is a user of its own.
 
-    A dialogue with a defect is left out whole and counted in ``skipped``: a turn with wrong labels
-    would pass a secret for public text. Raises ``ValueError`` where no dialogue is left, and for
-    MultiWOZ without dialogue acts, which alone mark some booking references.
+    A dialogue with any defect is left out and counted in ``skipped``, since a turn with wrong
+    labels would pass off a secret as public text. Raises ``ValueError`` where no dialogue is left,
+    and for MultiWOZ without dialogue acts, which alone mark some booking references.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: must be at least 1")
@@ -128,7 +130,7 @@ class _DialogueDefect(Exception):
 
 
 def _check_rows(listed: Any, kind: type = dict) -> list[Any]:
-    """A list of objects, or of lists."""
+    """``listed``, if it is a list of objects, or of lists; otherwise the dialogue has a defect."""
     if not isinstance(listed, list) or not all(isinstance(row, kind) for row in listed):
         raise _DialogueDefect("it is malformed")
     return listed
@@ -160,7 +162,7 @@ def _parse_multiwoz_turn(turn: dict, acts: Mapping) -> Turn:
         raise _DialogueDefect("a speaker is neither USER nor SYSTEM")
     spans = []
     for domain, slot, start, end, value in _read_labels(turn, acts):
-        # Every span is checked, secret or not: one that is off says that the text has changed.
+        # Every span is checked, secret or not: one that is off shows that the text has changed.
         if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
             raise _DialogueDefect("a span runs outside its utterance")
         if value and isinstance(value, str) and value.casefold() != text[start:end].casefold():
@@ -173,11 +175,12 @@ def _parse_multiwoz_turn(turn: dict, acts: Mapping) -> Turn:
 
 
 def _read_labels(turn: dict, acts: Mapping) -> Iterator[tuple[str, Any, Any, Any, Any]]:
-    """Domain, slot, start, end and, where it must be the span's text, value of each label."""
+    """The domain, slot, start and end of each label, and its value where that must be the span's
+    text."""
     for frame in _check_rows(turn.get("frames", [])):
         domain = str(frame.get("service")).partition("_")[0].lower()
         for slot in _check_rows(frame.get("slots", [])):
-            # A value carried over from another slot does not stand in this utterance.
+            # A value carried over from another slot is not in this utterance.
             if not slot.get("copy_from"):
                 ends = slot.get("start"), slot.get("exclusive_end")
                 yield domain, slot.get("slot"), *ends, slot.get("value")
@@ -189,7 +192,7 @@ def _read_labels(turn: dict, acts: Mapping) -> Iterator[tuple[str, Any, Any, Any
 
 
 def join_overlapping_labels(spans: Iterable[Secret]) -> tuple[Secret, ...]:
-    """The spans in order, those that overlap as one, of the kind of the first and longest."""
+    """The spans in order; those that overlap become one, with the kind of the first and longest."""
     out: list[Secret] = []
     for s in sorted(spans, key=lambda s: (s.start, -s.end)):
         if out and s.start < out[-1].end:

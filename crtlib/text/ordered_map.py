@@ -1,4 +1,4 @@
-"""A function on batches, in their order, some of them at a time on an executor.
+"""Apply a function to batches, in their order, several at a time on an executor.
 
 >>> from concurrent.futures import ThreadPoolExecutor
 >>> with ThreadPoolExecutor(2) as executor:
@@ -19,7 +19,7 @@ from crtlib.text.shards import Shards
 In = TypeVar("In")
 Out = TypeVar("Out")
 BATCHES_AHEAD = 8
-"""Batches that are handed out before the first is back: memory holds no more of them."""
+"""Batches that are handed out before the first comes back: memory holds no more of them."""
 
 
 def map_in_order(
@@ -28,9 +28,10 @@ def map_in_order(
     executor: Executor | None,
     shards: Shards | None = None,
 ) -> Iterator[tuple[In, Out]]:
-    """Each batch with ``call`` of it; here where there is no executor. A batch and its result must
-    be picklable. A result that ``shards`` hold is not made again, any other is kept there: it must
-    be a JSON value, tuples come back as lists."""
+    """Each batch with the result of ``call`` on it, computed in this process if there is no
+    executor. A batch and its result must be picklable. A result that ``shards`` hold is not
+    computed again, and any other is kept there: it must be a JSON value, and tuples come back as
+    lists."""
 
     def begin(number: int, lot: In) -> tuple[In, Callable[[], Out]]:
         known = shards.read(str(number)) if shards else None

@@ -1,4 +1,4 @@
-"""Files that come with the package: data, and pages to be filled."""
+"""Files that come with the package: data, and page templates."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 TEMPLATE_FOLDER = resources.files("crtlib.text") / "templates"
-"""Data and pages that come with the library."""
+"""The data and page templates that come with the library."""
 
 
 def read_package_file(name: str, folder: Traversable = TEMPLATE_FOLDER) -> str:
-    """A file of a ``folder`` of a package: data, or a page to be filled."""
+    """The text of a file in a ``folder`` of a package: data, or a page template."""
     return (folder / name).read_text("utf-8")
 
 
 def fill_page(page: str, folder: Traversable = TEMPLATE_FOLDER, /, **values: Any) -> str:
-    """A page of a ``folder`` with its values; in HTML each of them is escaped."""
-    import jinja2  # only what writes a page needs it
+    """A page template in a ``folder``, filled with its values; in HTML each value is escaped."""
+    import jinja2  # needed only to write a page
 
     pages = jinja2.Environment(
         autoescape=page.endswith(".html"), undefined=jinja2.StrictUndefined, trim_blocks=True

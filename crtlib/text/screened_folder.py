@@ -1,8 +1,8 @@
 """A screened folder: a public and a private part, each with the columns ``id, user, text, turns``.
 
-``turns`` says of each message where its own words begin and end in the text and who speaks
-(:func:`crtlib.text.data_points.find_turns`), so that chats and completions can be made of it. A
-folder of before has no such column: its points are text.
+``turns`` states for each message where its own words begin and end in the text and who speaks
+(:func:`crtlib.text.data_points.find_turns`), so that chats and completions can be made from it. An
+older folder has no such column: its points are text alone.
 
 >>> import pathlib, tempfile
 >>> home = pathlib.Path(tempfile.mkdtemp())
@@ -57,11 +57,11 @@ PRIVATE_TABLE_SCHEMAS = {
         "said": ("id", "turns"),
     }.items()
 }
-"""What lies beside the private part: whose a pseudonym is, what was flagged in raw texts, by what a
-registry knows the text again, and how many messages a point has."""
+"""Tables beside the private part: what each pseudonym stands for, what was flagged in raw texts,
+the units by which a registry recognises the text, and how many messages a point has."""
 SCREENED_SUMMARY_FORMAT = "crtlib/screen/2"
-"""Schema of the summary of a screened folder. In that of 0.3, "crtlib/screen/1", a secret in a
-repeated message left no trace, and copies might be dropped."""
+"""The schema of a screened folder's summary. In that of crtlib 0.3, "crtlib/screen/1", a secret in
+a repeated message counted as no trace, and copies might be dropped."""
 KEY_FILE = "private/key"
 TURN_COUNTS_FILE = "private/said.parquet"
 _BATCH_ROWS = 10_000
@@ -72,7 +72,7 @@ Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
 
 
 class _SavedShare(BaseModel, strict=True, extra="forbid"):
-    """A :class:`crtlib.screening.secret_shares.ShareOfSecrets`."""
+    """A saved :class:`crtlib.screening.secret_shares.ShareOfSecrets`."""
 
     share: Share
     upper: Share
@@ -81,7 +81,7 @@ class _SavedShare(BaseModel, strict=True, extra="forbid"):
 
 
 class _SavedRate(BaseModel, strict=True):
-    """A :class:`crtlib.screening.rates.Rate`."""
+    """A saved :class:`crtlib.screening.rates.Rate`."""
 
     count: Count
     of: Count
@@ -107,7 +107,7 @@ class _SavedRates(BaseModel, strict=True):
 
 
 class _SavedLabels(BaseModel, strict=True):
-    """What a certificate says of the labels that judged."""
+    """What a certificate states about the labels that judged."""
 
     cluster: Literal["user", "dialogue"]
     drawn: Literal["at_random", "given"]
@@ -125,7 +125,7 @@ class _SavedLabels(BaseModel, strict=True):
 
 
 class _SavedFacts(BaseModel, strict=True):
-    """What a certificate says of the text."""
+    """What a certificate states about the text."""
 
     users_are: str
     simulated: bool
@@ -134,7 +134,7 @@ class _SavedFacts(BaseModel, strict=True):
 
 
 class _SavedSummary(BaseModel, strict=True):
-    """``private/summary.json``, as far as it is read."""
+    """The content of ``private/summary.json``, as far as it is read."""
 
     corpus: str
     corpus_sha256: str
@@ -155,16 +155,16 @@ class _SavedSummary(BaseModel, strict=True):
     sizes: dict[str, dict[str, Count]]
 
 
-@lru_cache(maxsize=2**15)  # a point's id and user stand in several tables
+@lru_cache(maxsize=2**15)  # a point's id and user are in several tables
 def make_pseudonym(key: bytes, kind: str, value: str) -> str:
-    """How an "id", a "user" or a "secret" is called: its letter and 16 hexadecimal digits."""
+    """The pseudonym of an "id", a "user" or a "secret": a letter and 16 hexadecimal digits."""
     digest = hmac.digest(key, f"{kind}:{value}".encode(), "sha256").hex()
     return {"id": "p", "user": "u", "secret": "s"}[kind] + digest[:16]
 
 
 class ScreenedWriter:
     """Collects points on disk and writes them in the order of their new ids, so that the order
-    says nothing of the corpus. Ids and users become HMACs under ``key``; None keeps them."""
+    reveals nothing about the corpus. Ids and users become HMACs under ``key``; None keeps them."""
 
     def __init__(self, folder: Path, *, key: bytes | None) -> None:
         self.folder, self.key = folder, key
@@ -179,12 +179,12 @@ class ScreenedWriter:
 
     def name(self, kind: str, value: str) -> str:
         """The :func:`make_pseudonym` of an "id" or of a "user"."""
-        if self.key is None or not value:  # nobody has no pseudonym
+        if self.key is None or not value:  # an empty name has no pseudonym
             return value
         return make_pseudonym(self.key, kind, value)
 
     def add(self, part: str, points: Sequence[Point]) -> None:
-        """Take points of one of the ``SCREENED_PARTS``."""
+        """Add points of one of the ``SCREENED_PARTS``."""
         named = (
             (
                 self.name("id", p.id),
@@ -195,21 +195,20 @@ class ScreenedWriter:
             for p in points
         )
         self.sorter.add("points", ((part, *row) for row in named))
-        numbers = (p.id[len(p.dialogue_id) + 1 :] for p in points)  # none of a dialogue
+        numbers = (p.id[len(p.dialogue_id) + 1 :] for p in points)  # empty for a dialogue
         turns = (int(number) if number else None for number in numbers)
         self.note(
             "ids", ((p.id, p.dialogue_id, p.user, n) for p, n in zip(points, turns, strict=True))
         )
 
     def note(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Take rows of one of the tables ``PRIVATE_TABLE_SCHEMAS``; an ``id`` is that of a
-        point."""
+        """Add rows to one of the tables ``PRIVATE_TABLE_SCHEMAS``; an ``id`` is that of a point."""
         if table != "units":
             rows = ((self.name("id", one), *rest) for one, *rest in rows)
         self.sorter.add(table, rows)
 
     def close(self) -> dict[str, str]:
-        """Write both parts, and what is known of their points; the hashes of what was written."""
+        """Write both parts and what is known about their points; return the hashes of the files."""
         for name, schema in PRIVATE_TABLE_SCHEMAS.items():
             path = self.folder / "private" / f"{name}.parquet"
             self._write(path, schema, f"SELECT * FROM {name}")
@@ -230,19 +229,19 @@ class ScreenedWriter:
 
 
 def is_screened_folder(folder: StrPath) -> bool:
-    """Whether a folder is a screened one, by its marker."""
+    """Whether a folder is a screened folder, by its marker."""
     content = outputs.find_marker(Path(folder)) if Path(folder).is_dir() else None
     return content is not None and content["command"] == "screen"
 
 
 def holds_roles(folder: StrPath) -> bool:
-    """Whether a screened folder says who spoke, which those of crtlib 0.3 and before do not."""
+    """Whether a screened folder records who spoke; those of crtlib 0.3 and before do not."""
     paths = [p for part in SCREENED_PARTS for p in Path(folder).glob(f"{part}/data/*.parquet")]
     return all("turns" in pq.read_schema(files.check_regular_file(p)).names for p in paths)
 
 
 def read_screened_rows(folder: StrPath, name: str) -> Iterator[Mapping[str, Any]]:
-    """The points of a part in order, or the rows of a file; bounded memory."""
+    """The points of a part in order, or the rows of a file, in bounded memory."""
     pattern = f"{name}/data/*.parquet" if name in SCREENED_PARTS else name
     for path in sorted(Path(folder).glob(pattern)):
         for batch in pq.ParquetFile(files.check_regular_file(path)).iter_batches(batch_size=1_000):
@@ -250,14 +249,14 @@ def read_screened_rows(folder: StrPath, name: str) -> Iterator[Mapping[str, Any]
 
 
 def read_screened_dialogues(folder: StrPath) -> Iterator[Dialogue]:
-    """The points of both parts, public ones first, each as a dialogue, whatever the unit; of a
-    folder that does not say who spoke, each as one turn by nobody.
+    """The points of both parts, public ones first, each as a dialogue, whatever the unit. If the
+    folder does not record who spoke, each is one turn without a speaker.
 
     Raises:
-        ValueError: The folder is damaged, or holds other files than those that were decided on.
+        ValueError: If the folder is damaged, or holds other files than those that were decided on.
 
     Guarantee:
-        Written with their speakers the turns of each are the text of its point. Test:
+        Written with their speakers, the turns of each dialogue are the text of its point. Test:
         ``tests/text/test_roles.py::test_a_screened_folder_says_who_spoke``.
     """
     if hash_screened_files(folder) != read_screening_summary(folder)["decided"]:
@@ -277,9 +276,10 @@ def read_screened_dialogues(folder: StrPath) -> Iterator[Dialogue]:
 
 
 def read_screening_summary(folder: StrPath) -> dict[str, Any]:
-    """What screening said of the folder, with plain hashes: it stands in the private part.
+    """The summary that screening wrote, with plain hashes; it is in the private part.
 
-    Raises ``ValueError`` for one of another version, or of another form than it is written in.
+    Raises ``ValueError`` if it is from another version, or does not have the form in which it is
+    written.
     """
     name = "private/summary.json"
     known = {name, TURN_COUNTS_FILE} <= outputs.require_marker(folder, names=[name])["files"].keys()
@@ -296,7 +296,7 @@ def read_screening_summary(folder: StrPath) -> dict[str, Any]:
 
 
 def hash_screened_files(folder: StrPath) -> dict[str, str]:
-    """The SHA-256 of each file that is read of a screened folder, by its name."""
+    """The SHA-256 of each file that is read from a screened folder, by its name."""
     home = Path(folder)
     paths = [home / "private" / "units.parquet", home / TURN_COUNTS_FILE]
     paths += [p for part in SCREENED_PARTS for p in home.glob(f"{part}/data/*")]
@@ -304,7 +304,7 @@ def hash_screened_files(folder: StrPath) -> dict[str, str]:
 
 
 def read_registry_units(folder: StrPath) -> Iterator[tuple[str, str]]:
-    """The units of the text that was screened: see
+    """The registry units of the text that was screened: see
     :func:`crtlib.text.corpora.hash_registry_units`."""
     return (
         (row["kind"], row["sha256"]) for row in read_screened_rows(folder, "private/units.parquet")
@@ -312,5 +312,5 @@ def read_registry_units(folder: StrPath) -> Iterator[tuple[str, str]]:
 
 
 def read_turn_counts(folder: StrPath) -> dict[str, int]:
-    """How many messages each point has, by its name; one that was cut out as a duplicate, too."""
+    """How many messages each point has, by its name, points left out as duplicates included."""
     return {row["id"]: int(row["turns"]) for row in read_screened_rows(folder, TURN_COUNTS_FILE)}

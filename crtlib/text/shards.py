@@ -1,8 +1,8 @@
-"""What a command has finished of its work, in a private folder beside its output, until all is.
+"""The finished part of a command's work, kept in a private folder beside its output until all is.
 
-A shard is a batch as one worker took it: its result as JSON, with what it was made of and its
-SHA-256. A command that was killed finds the shards of the same input and options, and does the
-others; one that ends in a user's mistake leaves none.
+A shard is one batch as a worker took it: its result as JSON, with what it was made from and its
+SHA-256. If a command was killed, its next run with the same input and options finds these shards
+and makes only the others. A command that ends with a user's mistake leaves none.
 
 >>> import tempfile
 >>> out = Path(tempfile.mkdtemp()) / "out"
@@ -38,18 +38,18 @@ from crtlib.version import __version__
 
 @dataclass(frozen=True)
 class Shards:
-    """The finished shards of one piece of work, which is named by the hash of its ``recipe``."""
+    """The finished shards of one piece of work, which the hash ``recipe`` identifies."""
 
     folder: Path
     recipe: str
     part: str = ""
 
     def of(self, part: str) -> Shards:
-        """Those of a part of the work, numbered from 0 as well."""
+        """The shards of a part of the work, also numbered from 0."""
         return replace(self, part=f"{part}-")
 
     def read(self, name: str) -> Any:
-        """The result of a shard; None where it is not finished, damaged or of other work."""
+        """The result of a shard; None if it is unfinished, damaged or from other work."""
         try:
             recipe, known, text = files.read_text(self._path(name)).split("\n", 2)
         except (OSError, ValueError):
@@ -57,7 +57,7 @@ class Shards:
         return json.loads(text) if (recipe, known) == (self.recipe, hash_text(text)) else None
 
     def write(self, name: str, result: Any) -> None:
-        """Keep the result of a shard, any JSON value but null; what is none becomes its text."""
+        """Keep the result of a shard, any JSON value except null; any other object becomes text."""
         text = json.dumps(result, default=str)
         files.write_text(self._path(name), f"{self.recipe}\n{hash_text(text)}\n{text}", mode=0o600)
 
@@ -66,20 +66,20 @@ class Shards:
 
 
 def shard_folder(out: StrPath) -> Path:
-    """Where the shards of an output lie."""
+    """The folder with the shards of an output."""
     place = Path(out).absolute()
     return place.with_name(f".{place.name}.shards")
 
 
 @contextlib.contextmanager
 def resume_shards(out: StrPath, recipe: Mapping[str, Any]) -> Iterator[Shards]:
-    """The shards of the work that ``recipe`` tells from all other (JSON values: options, hashes of
-    input and of policies), removed when it is done or refused. One process at a time."""
+    """The shards of the work that ``recipe`` identifies, removed when it is done or refused. A
+    recipe has JSON values: options, hashes of the input and of policies. One process at a time."""
     place = shard_folder(out)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         yield Shards(place, hash_text(json.dumps([__version__, dict(recipe)], sort_keys=True)))
-    except (OSError, DamagedError, MachineError, MemoryError):  # also of a file that a user named
+    except (OSError, DamagedError, MachineError, MemoryError):  # also for a file that a user named
         with contextlib.suppress(OSError):
             place.rmdir()  # if nothing is finished
         raise

@@ -1,4 +1,4 @@
-"""Rows in the order of a key, on disk where they do not fit into memory."""
+"""Sort rows by a key, on disk if they do not fit into memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from crtlib.checks import MachineError
 
 # --------------------------------------------------------------------------- rows in other order
 DUCKDB_MEMORY_LIMIT = "512MB"
-"""What DuckDB may hold; the rest lies in its folder."""
+"""What DuckDB may hold in memory; the rest is in its folder."""
 FLUSH_BYTES = 16 << 20
-"""Bytes that are handed over at a time, about."""
+"""About how many bytes are handed over to DuckDB at a time."""
 ROWS_PER_BATCH = 4_096
 """Rows that become columns at a time."""
 
 
 class RowSorter:
-    """Rows that DuckDB holds, sorts and joins, in ``tables`` by name. It sees no file but those
-    that it writes into ``folder``, which is private and goes at the end, and loads no extension."""
+    """Rows that DuckDB holds, sorts and joins, in ``tables`` by name. It accesses only files that
+    it writes into ``folder``, which is private and removed at the end, and loads no extension."""
 
     def __init__(self, folder: Path, **tables: pa.Schema) -> None:
-        import duckdb  # only what writes a corpus needs it
+        import duckdb  # needed only to write a corpus
 
         folder.mkdir(mode=0o700)
         self.folder, self.schemas, self.fault = folder, tables, duckdb.Error
@@ -51,9 +51,9 @@ class RowSorter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Remove its folder: one that stayed would be part of what is written around it."""
+        """Remove the folder: if it stayed, it would be part of the output around it."""
         self.database.close()
-        shutil.rmtree(self.folder, ignore_errors=kind is not None)  # the first error is told
+        shutil.rmtree(self.folder, ignore_errors=kind is not None)  # the first error is raised
 
     @contextlib.contextmanager
     def _sorting(self) -> Iterator[None]:
@@ -66,7 +66,7 @@ class RowSorter:
             ) from None
 
     def add(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Take rows, some thousands at a time."""
+        """Add rows to a table, some thousands at a time."""
         schema, rows = self.schemas[table], iter(rows)
         while lot := list(itertools.islice(rows, ROWS_PER_BATCH)):
             pairs = zip(zip(*lot, strict=True), schema.types, strict=True)
@@ -86,7 +86,7 @@ class RowSorter:
         self.size = 0
 
     def run(self, query: str) -> list[Any]:
-        """What a query answers."""
+        """The answer to a query."""
         self._flush()
         with self._sorting():
             return self.database.execute(query).fetchall()

@@ -1,7 +1,7 @@
-"""A corpus as a value: its name, how it is read or simulated, and how its content is known.
+"""A corpus as a value: its name, how it is read or simulated, and how its content is identified.
 
-Each corpus registers itself where it is read; ``corpora`` finds them by name. A package of somebody
-else's does the same, under the entry point group ``crtlib.corpora``.
+Each corpus is registered by the module that reads it; ``corpora`` finds it by name. Other packages
+register theirs through the entry point group ``crtlib.corpora``.
 
 >>> from crtlib.text.records import Corpus, Dialogue, Turn
 >>> def draw(dialogues, seed, variety):
@@ -36,13 +36,13 @@ OptionalPath = StrPath | None
 class CorpusSource:
     """One corpus.
 
-    ``check(split, folder)`` raises ``ValueError`` that names what is missing, without a download;
-    of no split in particular where it is None. ``read(split, folder, limit)`` gives the first
-    ``limit`` dialogues (all where None; it may give more) of a split that was checked, and
-    ``content(split, folder)`` a hash of it.
-    ``draw(dialogues, seed, variety)`` simulates fresh dialogues, as many as one likes; None for
-    a corpus that is read. ``by_rule``: the shapes of its secrets were made by rule, so that
-    the regular expressions for it miss none. ``label`` is the name that people are shown.
+    ``label`` is the name that people are shown. ``check(split, folder)`` raises ``ValueError`` that
+    names what is missing, without a download; a split of None means no split in particular.
+    ``read(split, folder, limit)`` gives the first ``limit`` dialogues of a split that was checked
+    (all if None; it may give more), and ``content(split, folder)`` gives a hash of the split.
+    ``draw(dialogues, seed, variety)`` simulates any number of fresh dialogues; it is None for a
+    corpus that is read. ``by_rule``: the shapes of its secrets were made by rule, so the regular
+    expressions for it miss none.
     """
 
     name: str
@@ -55,7 +55,7 @@ class CorpusSource:
 
 
 REGISTERED_SOURCES: dict[str, CorpusSource] = {}
-"""Corpora that are registered so far; :func:`crtlib.text.corpora.available_corpora` adds those of
+"""The corpora registered so far; :func:`crtlib.text.corpora.available_corpora` adds those of
 installed packages."""
 
 
@@ -81,11 +81,11 @@ def simulated_source(
     content: str | Callable[[], str],
     by_rule: bool = False,
 ) -> CorpusSource:
-    """A corpus that is drawn. Its splits have ``sizes`` dialogues where no limit is given, the
-    first from seed 0, the next from seed 1 and so on.
+    """A corpus that is simulated. Its splits have ``sizes`` dialogues if no limit is given; the
+    first is drawn from seed 0, the next from seed 1, and so on.
 
-    ``content`` stands for all that a dialogue is made from but the seed: the fingerprint follows
-    from it, so change it whenever the same seed would give other text.
+    ``content`` stands for all that a dialogue is made from except the seed. The fingerprint depends
+    on it, so change it whenever the same seed would give other text.
     """
     seeds = {split: seed for seed, split in enumerate(sizes)}
 
@@ -117,8 +117,8 @@ def fetched_source(
 ) -> CorpusSource:
     """A corpus in files that somebody has to fetch: none of them is part of this package.
 
-    It lies in the first of ``folders`` that there is under ``$CRTLIB_DATA``; ``paths(folder,
-    split)`` are its files, ``read(folder, split, limit)`` the corpus; ``where`` says where to get
+    It is in the first of ``folders`` that exists under ``$CRTLIB_DATA``. ``paths(folder, split)``
+    gives its files, and ``read(folder, split, limit)`` the corpus; ``where`` states where to get
     it.
     """
 
@@ -150,7 +150,7 @@ def fetched_source(
 
 
 def hash_files(paths: list[Path]) -> str:
-    """SHA-256 of the content of files, packed or not, in their order.
+    """The SHA-256 of the content of files, gzipped or not, in their order.
 
     A file is read again only when its size or its time has changed.
     """

@@ -1,8 +1,9 @@
 """Templates: how turns become the text that a model reads.
 
-A template is Jinja in an immutable sandbox: ``messages`` of ``chat_role``, ``content`` and
-``speaker``, ``bos_token``, ``eos_token``. Each text is rendered as one private-use character and
-put in afterwards, so that spans of secrets survive, and what a policy reads is the text alone.
+A template is Jinja in an immutable sandbox. It is given ``messages``, each with a role
+(:func:`chat_role`), ``content`` and ``speaker``, and ``bos_token`` and ``eos_token``. Each text is
+rendered as one private-use character and put in afterwards, so that spans of secrets survive and a
+policy reads the text alone.
 
 >>> from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 >>> turns = (Turn("USR", "I am Ann.", (Secret("name", 5, 8),)), Turn("SYS", "hello"))
@@ -53,7 +54,7 @@ TEMPLATE_SAMPLES = {"markup": "<|user|>…", "chatml": "<|im_start|>user…", "n
 
 @dataclass(frozen=True)
 class Template:
-    """A Jinja template and what it is called; ``bos`` and ``eos`` are its model's own tokens."""
+    """A Jinja template and its name; ``bos`` and ``eos`` are its model's own tokens."""
 
     name: str
     source: str
@@ -64,16 +65,18 @@ class Template:
 CANDIDATE_TEMPLATES = {
     n: Template(n, source) for n, source in tomllib.loads(read_package_file("chat.toml")).items()
 }
-"""What a model that nobody described may have been trained with."""
+"""Templates with which a model that nobody described may have been trained."""
 SPEAKER_TEMPLATE, PLAIN_TEMPLATE, MARKUP_TEMPLATE = (
     CANDIDATE_TEMPLATES[name] for name in ("speaker", "plain", "markup")
 )
 
 
 def template_by_name(name: str, tokenizer: AnyTokenizer | None = None) -> Template:
-    """``speaker``, ``plain``, ``chat`` (the tokenizer's own), or a file of Jinja (``.j2``).
+    """The template of a name: a candidate, ``chat`` (the tokenizer's own), or a Jinja file
+    (``.j2``).
 
-    Raises ``ValueError`` for another name, a file that is not there, a tokenizer without one.
+    Raises ``ValueError`` for any other name, for a file that is not there, and for ``chat`` where
+    the tokenizer has no template.
     """
     if name.endswith((".j2", ".jinja")):
         if told := files.why_not_regular(name):
@@ -97,7 +100,7 @@ def template_of_model(folder: str | Path, tokenizer: BpeTokenizer) -> Template:
 
 
 def carrier_of_template(template: Template) -> str:
-    """What stands before the digits of a canary that is a point of its own.
+    """The text before the digits of a canary that is a point of its own.
 
     >>> carrier_of_template(SPEAKER_TEMPLATE), carrier_of_template(PLAIN_TEMPLATE)
     ('USR: My ID is: ', 'My ID is: ')
@@ -113,7 +116,7 @@ def _template_of_tokenizer(tokenizer: Any, name: str, source: str) -> Template:
 
 
 def read_chat_template(folder: str | Path) -> str | None:
-    """The chat template of a model, of a folder or a hub id, if it has one."""
+    """The chat template of a model, given as a folder or a hub id; None if it has none."""
     told = read_model_json(folder, "tokenizer_config.json").get("chat_template")
     own = read_model_file(folder, "chat_template.jinja") or told
     return own if isinstance(own, str) and own else None
@@ -149,7 +152,7 @@ def _render_messages(template: Template, messages: Sequence[dict[str, str]]) -> 
 
 
 def chat_role(speaker: str) -> str:
-    """What a chat template calls a speaker.
+    """The role of a speaker in a chat template.
 
     >>> [chat_role(name) for name in ("USR", "agent", "system", "")]
     ['user', 'assistant', 'system', 'user']
@@ -160,7 +163,7 @@ def chat_role(speaker: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _strips_whitespace(template: Template) -> bool:
-    """Whether it takes the white space off the ends of a text."""
+    """Whether a template strips the white space at the ends of a text."""
     mark = chr(FIRST_PRIVATE_USE_CHARACTER)
     try:
         text = _render_messages(
@@ -172,7 +175,8 @@ def _strips_whitespace(template: Template) -> bool:
 
 
 def render_point(dialogue: Dialogue, turns: Sequence[Turn], name: str, template: Template) -> Point:
-    """Some turns of a dialogue as one text, with the spans of their secrets and of their own words.
+    """Write turns of a dialogue as one point, with the spans of their secrets and of their own
+    words.
 
     Raises ``ValueError`` for a template that loses, repeats or moves a text.
     """
@@ -185,7 +189,7 @@ def render_point(dialogue: Dialogue, turns: Sequence[Turn], name: str, template:
         for t, mark in zip(turns, marks, strict=True)
     ]
     form = _render_messages(template, messages)
-    form = form.removeprefix(template.bos)  # who reads it puts the begin and the end
+    form = form.removeprefix(template.bos)  # the tokenizer adds the begin and the end
     if template.eos and form.rstrip().endswith(template.eos):
         form = form.rstrip().removesuffix(template.eos)
     places = [form.find(mark) for mark in marks]
@@ -202,7 +206,7 @@ def render_point(dialogue: Dialogue, turns: Sequence[Turn], name: str, template:
 
 
 def _strip_turn(turn: Turn) -> Turn:
-    """Without white space at its ends."""
+    """The turn without white space at its ends."""
     text = turn.text.strip()
     cut = len(turn.text) - len(turn.text.lstrip())
     moved = [(s.kind, max(0, s.start - cut), min(len(text), s.end - cut)) for s in turn.secrets]
@@ -210,22 +214,22 @@ def _strip_turn(turn: Turn) -> Turn:
 
 
 def render_points(corpus: Corpus, unit: str, template: Template | None = None) -> tuple[Point, ...]:
-    """The data points of a corpus under a template: see
-    :func:`crtlib.text.data_points.make_points`, which writes them by ``speaker``, as does None."""
+    """The data points of a corpus under a template, by
+    :func:`crtlib.text.data_points.make_points`. None is the template ``speaker``."""
     return data_points.make_points(corpus, unit, make_point_writer(template))
 
 
 def make_point_writer(
     template: Template | None,
 ) -> Callable[[Dialogue, Sequence[Turn], str], Point]:
-    """What makes a text of turns under a template."""
+    """Return a function that writes turns as a point under a template."""
     if template is None or template == SPEAKER_TEMPLATE:
         return data_points.join_with_speakers
     return functools.partial(render_point, template=template)
 
 
 def mark_spoken_tokens(points: Sequence[Point], tokenizer: AnyTokenizer) -> list[np.ndarray]:
-    """Of each text, which tokens are its own words and not its template's."""
+    """For each text, which tokens are its own words rather than its template's."""
     coded = copy_backend_tokenizer(tokenizer).encode_batch(
         [p.text for p in points], add_special_tokens=False
     )

@@ -41,16 +41,16 @@ AnyTokenizer: TypeAlias = "BpeTokenizer | PreTrainedTokenizerBase"
 BOS, EOS = "<BOS>", "<EOS>"
 
 TEXTS_AT_ONCE = 4096
-"""Texts that are read by one call of ``tokenizers``, whose answers take some 300 bytes a token."""
+"""Texts that one call of ``tokenizers`` reads; its answers take some 300 bytes a token."""
 
 MAX_VOCABULARY_SIZE = 1 << 20
-"""Tokens of the largest vocabulary: room for it is made before the text is read."""
+"""The size of the largest vocabulary; memory for it is allocated before the text is read."""
 
 
 @dataclass(frozen=True)
 class BpeTokenizer:
-    """A trained tokenizer. ``encode`` frames each text as ``BOS ... EOS``: our own two tokens, or
-    those of the pre-trained model that it came with (:func:`adapt_tokenizer`)."""
+    """A trained tokenizer. ``encode`` frames each text as ``BOS ... EOS``, with our own two tokens
+    or those of the pre-trained model that it came with (:func:`adapt_tokenizer`)."""
 
     json: str
     bos_token: str = BOS
@@ -90,12 +90,12 @@ class BpeTokenizer:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Short hash: two runs with the same fingerprint read text in the same way."""
+        """A short hash: two runs with the same fingerprint read text in the same way."""
         frame = "" if (self.bos_token, self.eos_token) == (BOS, EOS) else self.bos_token
         return hash_text(self.json + frame)[:16]
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """``BOS tokens EOS`` of each text."""
+        """``BOS tokens EOS`` for each text."""
         return [*self._encode_in_lots(texts)]
 
     def encode_flat(self, texts: Iterable[str]) -> RaggedArray:
@@ -109,8 +109,8 @@ class BpeTokenizer:
                 yield [self.bos, *e.ids, self.eos]
 
     def token_ends(self, texts: Iterable[str]) -> list[list[int]]:
-        """Of each token that :meth:`encode` makes, after which character of its text it ends: 0 for
-        the begin, one more than the text has for the end."""
+        """For each token that :meth:`encode` makes, the number of characters of its text up to its
+        end: 0 for BOS, and one more than the text has for EOS."""
         listed = list(texts)
         coded = self._tokenizer.encode_batch(listed, add_special_tokens=False)
         return [
@@ -119,9 +119,9 @@ class BpeTokenizer:
         ]
 
     def encode_marked(self, points: Iterable[Point]) -> tuple[list[list[int]], list[list[bool]]]:
-        """As :meth:`encode`, with a flag for each token that is ``<MASK>`` or overlaps a labelled
-        secret of its point, or the space before it, which ``<MASK>`` would swallow: so a text and
-        its redacted form have the same unflagged tokens."""
+        """As :meth:`encode`, with flags for tokens: those that are ``<MASK>``, or that overlap a
+        labelled secret of their point or the space before it, which ``<MASK>`` would swallow. So a
+        text and its redacted form have the same unflagged tokens."""
         ids, flags = [], []
         points = list(points)
         coded = self._tokenizer.encode_batch([p.text for p in points], add_special_tokens=False)
@@ -136,7 +136,7 @@ class BpeTokenizer:
         return ids, flags
 
     def encode_prefix(self, text: str) -> list[int]:
-        """``BOS tokens`` of a text to be continued (no EOS)."""
+        """``BOS tokens`` for a text that is to be continued (no EOS)."""
         return [self.bos, *self._tokenizer.encode(text, add_special_tokens=False).ids]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -150,8 +150,8 @@ class BpeTokenizer:
 
 
 def load_tokenizer(path: StrPath) -> BpeTokenizer:
-    """A tokenizer written by :meth:`BpeTokenizer.save`; what it says of padding and of cutting is
-    not followed. Raises ``ValueError`` for another file."""
+    """The tokenizer that :meth:`BpeTokenizer.save` wrote; its settings for padding and truncation
+    are ignored. Raises ``ValueError`` for any other file."""
     own = load_foreign_tokenizer(path, str(path))
     text = files.read_text(path)
     told = json.loads(text)
@@ -159,7 +159,7 @@ def load_tokenizer(path: StrPath) -> BpeTokenizer:
 
 
 def load_pretrained_tokenizer(name_or_folder: StrPath) -> Tokenizer:
-    """The tokenizer of a pre-trained model as it is: of a hub id, or of a folder."""
+    """The unchanged tokenizer of a pre-trained model, given as a hub id or a folder."""
     file, where = Path(name_or_folder) / "tokenizer.json", f"init={str(name_or_folder)!r}"
     with foreign_model(name_or_folder, where, "no tokenizer found"):
         if file.exists():
@@ -170,11 +170,11 @@ def load_pretrained_tokenizer(name_or_folder: StrPath) -> Tokenizer:
 
 
 def adapt_tokenizer(name_or_folder: StrPath) -> BpeTokenizer:
-    """The tokenizer of a pre-trained model (hub id, or a folder with ``tokenizer.json``): its own
-    begin and end of a text, where it has them, else ours; ``<MASK>`` added; and digits split
-    singly, where it does not do so by itself.
+    """The tokenizer of a pre-trained model (hub id, or a folder with ``tokenizer.json``), adapted:
+    ``<MASK>`` is added, and every digit is its own token. A text begins and ends with the
+    tokenizer's own tokens if it has them, otherwise with ours.
 
-    Raises ``ValueError`` where it lacks a token for a digit: a canary's digits could not be ranked.
+    Raises ``ValueError`` if it lacks a token for a digit: a canary's digits could not be ranked.
     """
     tokenizer, said = load_pretrained_tokenizer(name_or_folder), f"init={str(name_or_folder)!r}"
     with foreign_model(name_or_folder, said, "its tokenizer cannot be used"):
@@ -192,7 +192,7 @@ def adapt_tokenizer(name_or_folder: StrPath) -> BpeTokenizer:
 
 
 def read_model_file(name_or_folder: StrPath, file: str) -> str:
-    """The text of a file of a pre-trained model; empty where there is none."""
+    """The text of a file of a pre-trained model; empty if there is none."""
     from transformers.utils import cached_file
 
     with foreign_model(name_or_folder, str(name_or_folder), f"its {file} cannot be read"):
@@ -201,15 +201,15 @@ def read_model_file(name_or_folder: StrPath, file: str) -> str:
 
 
 def read_model_json(name_or_folder: StrPath, file: str) -> dict[str, Any]:
-    """The JSON object in a file of a pre-trained model; empty where there is none."""
+    """The JSON object in a file of a pre-trained model; empty if there is none."""
     text = read_model_file(name_or_folder, file)
     with refuse_whatever_fails(str(name_or_folder), f"its {file} is no JSON object"):
         return dict(json.loads(text or "{}"))
 
 
 def _begin_and_end_tokens(name_or_folder: StrPath, tokenizer: Tokenizer) -> tuple[str, str]:
-    """The begin and the end of a text of a pre-trained model: as its files say; one that has an end
-    alone begins with that; ours where neither is known."""
+    """The tokens with which a text of a pre-trained model begins and ends, as its files state them.
+    If only the end is known, a text also begins with it; if neither is known, they are ours."""
 
     def token(name: str) -> str | None:
         told = names.get(f"{name}_token")
@@ -230,7 +230,7 @@ def _begin_and_end_tokens(name_or_folder: StrPath, tokenizer: Tokenizer) -> tupl
 def with_mask_token(
     tokenizer: Tokenizer, bos_token: str = BOS, eos_token: str = EOS
 ) -> BpeTokenizer:
-    """A tokenizer as we read with it: with ``<MASK>``, and nothing added, cut or padded."""
+    """The tokenizer as used here: with ``<MASK>``, and with nothing added, cut or padded."""
     # lstrip: the space before a masked word belongs to the mask, so "is <MASK>" has no stray token.
     tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False, special=True)])
     tokenizer.no_truncation()
@@ -248,8 +248,8 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int) -> BpeTokenizer:
     one token). The 256 bytes are always present, so any text can be encoded. The vocabulary may
     be smaller than ``vocab_size`` where the public text offers no more merges.
 
-    Raises ``ValueError`` where ``vocab_size`` does not leave room for bytes and special tokens, or
-    is above ``MAX_VOCABULARY_SIZE``.
+    Raises ``ValueError`` if ``vocab_size`` does not leave room for bytes and special tokens, or is
+    above ``MAX_VOCABULARY_SIZE``.
     """
     special = [BOS, EOS, MASK]
     floor = 256 + len(special)
@@ -277,7 +277,7 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int) -> BpeTokenizer:
 
 
 def is_same_tokenizer(a: AnyTokenizer, b: AnyTokenizer, texts: Sequence[str]) -> bool:
-    """Whether both have the same vocabulary and read these texts alike."""
+    """Whether both have the same vocabulary and read these texts in the same way."""
     ours, theirs = copy_backend_tokenizer(a), copy_backend_tokenizer(b)
     if ours.get_vocab() != theirs.get_vocab():
         return False
@@ -289,7 +289,7 @@ def is_same_tokenizer(a: AnyTokenizer, b: AnyTokenizer, texts: Sequence[str]) ->
 
 
 def copy_backend_tokenizer(tokenizer: AnyTokenizer) -> Tokenizer:
-    """A copy that neither cuts nor pads."""
+    """A copy of the underlying tokenizer that neither cuts nor pads."""
     text = (
         tokenizer.json
         if isinstance(tokenizer, BpeTokenizer)

@@ -36,7 +36,8 @@ def wikitext_files(folder: StrPath, split: str) -> list[Path]:
 
 
 def read_wikitext(folder: StrPath, split: str) -> Corpus:
-    """A split from its file; ``ValueError`` names one that is missing, damaged or not UTF-8."""
+    """A split, read from its file. ``ValueError`` names a file that is missing, damaged or not
+    UTF-8."""
     (path,) = wikitext_files(folder, split)
     with open_plain_or_gzip(path) as file:
         try:
@@ -47,7 +48,7 @@ def read_wikitext(folder: StrPath, split: str) -> Corpus:
 
 
 def parse_wikitext(lines: Iterable[str], split: str) -> Corpus:
-    """Each paragraph (line) as a dialogue of one turn that nobody speaks, a user of its own.
+    """Each paragraph (line) as a dialogue of one turn without a speaker, and a user of its own.
 
     Every run of digits is a secret of kind ``number`` ("we treat all the digits as secrets", CRT's
     first version, section 4.1). Headings are left out and counted; empty lines are no paragraphs.
@@ -74,7 +75,8 @@ def _held_out_files(folder: StrPath, split: str) -> list[Path]:
 
 
 def read_held_out_wikitext(folder: StrPath) -> Corpus:
-    """Validation and test text as one: what there is to train on where the training text is not."""
+    """The validation and test texts as one corpus, to train on where the training text is
+    missing."""
     one, two = (read_wikitext(folder, part) for part in WIKITEXT_SPLITS[1:])
     headings = sum(n for part in (one, two) for _, n in part.skipped)
     return Corpus("wikitext2_cut", (*one.dialogues, *two.dialogues), (("heading", headings),))

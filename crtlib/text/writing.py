@@ -1,4 +1,4 @@
-"""One way of writing a text: accents as one character, and no marks that nobody sees.
+"""Write a text in one way: accents as one character, and no marks that nobody sees.
 
 >>> unify_writing("Jose\\u0301 said\\u200b: 4\\u200e1")
 'José said: 41'
@@ -17,26 +17,26 @@ _UNSEEN = re.compile(
 )
 """Marks of no width and of direction, soft hyphens and tags: no script needs them to be read."""
 _JOINERS = re.compile("[\u200c\u200d]+")
-"""What keeps letters apart or together: words of Persian and of Indian scripts, and some emoji,
-need it."""
+"""Characters that keep letters apart or together: words of Persian and of Indian scripts, and some
+emoji, need them."""
 _NEEDS_NO_JOINER = ("LATIN", "CYRILLIC", "GREEK", "DIGIT", "FULLWIDTH", "ARMENIAN")
-"""How names of characters begin between which a joiner says nothing."""
+"""How the names of characters begin beside which a joiner means nothing."""
 
 
 def unify_writing(text: str) -> str:
     """A text in normal form C, without soft hyphens, marks of no width and marks of direction.
 
-    Joiners stay where a script or an emoji needs them. It is done once, where text comes in, so
+    Joiners stay where a script or an emoji needs them. This is done once, when text comes in, so
     that all policies, labels, models and reports see one text.
 
     Guarantee:
-        A text that is ingested once more is the same; compared by its words, as earlier runs are,
-        it is that of before. Test: ``tests/text/test_writing.py``.
+        A text that is ingested again stays the same. Compared by its words, as with earlier runs,
+        it is the same text as before. Test: ``tests/text/test_writing.py``.
     """
     if text.isascii():
         return text
     before = None
-    while text != before:  # what composes may leave a joiner beside a letter that needs none
+    while text != before:  # composing may leave a joiner beside a letter that needs none
         before = text
         text = _JOINERS.sub(_joiner_that_is_needed, _UNSEEN.sub("", text))
         text = unicodedata.normalize("NFC", text)
@@ -44,7 +44,7 @@ def unify_writing(text: str) -> str:
 
 
 def _joiner_that_is_needed(found: re.Match[str]) -> str:
-    """The joiner, unless a letter of a script that has none, or an edge, is beside it."""
+    """The joiner that was found; empty if a letter that needs none, or an edge, is beside it."""
     text, (start, end) = found.string, found.span()
     beside = [text[start - 1 : start], text[end : end + 1]]
     plain = (not c or c.isspace() or c.isascii() for c in beside)
@@ -55,10 +55,10 @@ def _joiner_that_is_needed(found: re.Match[str]) -> str:
 
 
 def move_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where spans of a text, in their order, lie in it once it is written in one way.
+    """The places of a text's spans, in their order, after the text is written in one way.
 
-    A character that a span held a part of is in it; a span of which nothing is left, or that lies
-    in the one before, is left as an empty one.
+    A character of which a span held a part is in the span. A span of which nothing is left, or that
+    lies in the one before it, becomes empty.
     """
     whole = unify_writing(text)
     moved, last = [], 0
