@@ -1,7 +1,7 @@
 """Confidential language modelling, the library: simulate, screen, account, train and attack.
 
-What a first script needs, each name from the module that has it. The four names that need PyTorch
-are imported when they are asked for, the others at once.
+It has the names that a first script needs, each imported from the module that defines it. The four
+names that need PyTorch are imported on first use, the others at once.
 
 >>> import crtlib
 >>> crtlib.load_corpus("customersim", limit=3).dialogues[0].turns[0].speaker
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A name that needs PyTorch, which takes seconds to import and may not be installed."""
+    """Import a name that needs PyTorch, which takes seconds to import and may not be installed."""
     match name:
         case "CrtStudy":
             from crtlib.studies.crt_study import CrtStudy

@@ -1,6 +1,6 @@
 """``python -m crtlib``: the command, which is the application's (:mod:`confide.__main__`).
 
-The one place of the library that names the application, so that the command has one name.
+This is the only place in the library that names the application, so that the command has one name.
 """
 
 import sys
@@ -9,7 +9,7 @@ INSTALL_HINT = "crtlib: error: confide: is needed here and not installed; pip in
 
 
 def main() -> None:
-    """Run the command where the application is installed; else say what to install, and exit 2."""
+    """Run the command if the application is installed; else print what to install, and exit 2."""
     try:
         from confide.__main__ import main as command
     except ModuleNotFoundError as error:

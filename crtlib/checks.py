@@ -1,4 +1,4 @@
-"""Refuse an argument in one line that names it, its value and what is allowed.
+"""Refuse an argument in one line that names it, its value, and what is allowed.
 
 >>> check_allowed("gamma", 7, False, "in [0, 1]")
 Traceback (most recent call last):
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 MIN_CLIP_NORM = 1e-6
 MAX_NUMBERS = 20
-"""Numbers of a list that an option takes, at most."""
+"""The most numbers that an option takes as a list."""
 MAX_SHOWN_CHARACTERS = 200
-"""Characters of a value from outside that a message shows, at most."""
+"""The most characters that a message shows of a value from outside."""
 PLAIN_NAME = re.compile(r"\w[\w/+@=-]*(?:[ .:][\w/+@=-]+)*")
 """Words of letters and digits, with one space, dot or colon between two."""
 MAX_NAME_CHARACTERS = 64
@@ -25,12 +25,12 @@ MAX_NAME_CHARACTERS = 64
 
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 MACHINE_ERRNOS = DISK_FULL_ERRNOS | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""Errors of which no argument and no file is the reason: exit code 3."""
+"""Errors that no argument and no file is to blame for: exit code 3."""
 
 
 def raise_machine_fault(error: BaseException) -> None:
-    """Raise an error again that is the machine's, as of a full or broken disk: it is told as it is,
-    and not as what is wrong with a name, a mode or a file.
+    """Raise an error again if it is the machine's fault, such as a full or broken disk, so that it
+    is reported as it is and not as a fault of a name, a mode or a file.
 
     Guarantee:
         Test: ``tests/test_outputs.py::test_a_full_disk_is_no_place_that_cannot_be_written``.
@@ -40,19 +40,19 @@ def raise_machine_fault(error: BaseException) -> None:
 
 
 def printable(value: object, most: int = MAX_SHOWN_CHARACTERS, *, quoted: bool = False) -> str:
-    """What came from outside, as one line of a message has it.
+    """A value from outside as one line that a message can show.
 
     Args:
         value: A text, which is shown by its characters, or anything else, by its ``repr``.
-        most: Characters that are shown; what is longer is cut.
-        quoted: A text is shown by its ``repr``, too.
+        most: The number of characters that are shown; anything longer is cut.
+        quoted: Whether a text is shown by its ``repr``, too.
 
     Returns:
-        The line, in which what a terminal would obey, what turns the direction of writing, ends of
-        lines, halves of characters and what nobody sees are escapes.
+        The line. Control sequences of terminals, marks that change the direction of writing, line
+        ends, halves of characters and invisible characters are escaped in it.
 
     Guarantee:
-        A name cannot change what a message before or after it says. Test:
+        A name cannot change what a message says before or after it. Test:
         ``tests/test_printable.py``.
 
     >>> printable("a\\x1b[2K\\rb\\u202ec"), printable("x" * 300, most=5), printable(10**5000)
@@ -60,14 +60,14 @@ def printable(value: object, most: int = MAX_SHOWN_CHARACTERS, *, quoted: bool =
     """
     try:
         text = value if isinstance(value, str) and not quoted else repr(value)
-    except ValueError:  # Python writes no longer ones
+    except ValueError:  # Python does not write longer numbers
         text = "a number of more than 4300 digits"
     cut = text if len(text) <= most else text[:most] + "…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
 def check_plain_name(name: str, value: str) -> None:
-    """Refuse what, as a name in a sentence, could end it, begin another, or be a mark-up.
+    """Refuse a name that could end a sentence it is put in, begin another, or be markup.
 
     Guarantee:
         Test: ``tests/test_printable.py::test_a_name_in_a_sentence_says_nothing``.
@@ -88,8 +88,8 @@ _/+@=-, with one space, dot or colon between two, at most 64 characters
 
 
 def plain_name(text: str) -> str:
-    """A name that :func:`check_plain_name` lets pass, as it is; of another, as of a folder, what
-    is left when a line stands for all that is not.
+    """A name that :func:`check_plain_name` accepts, unchanged; in any other, such as that of a
+    folder, an underscore replaces everything that is not allowed.
 
     >>> plain_name("model-1.2"), plain_name("x. **Nothing can leak** (2)"), plain_name("..")
     ('model-1.2', 'x_Nothing_can_leak_2_', '_')
@@ -100,7 +100,8 @@ def plain_name(text: str) -> str:
 
 
 def check_allowed(name: str, value: float, allowed: bool, rule: str) -> None:
-    """Refuse a value that is not ``allowed``, in one line that says what is; True is no number."""
+    """Refuse a value that is not ``allowed``, in one line that states what is. True and False are
+    not numbers."""
     if type(value).__name__ in ("bool", "bool_"):  # NumPy's as well
         rule += ": a number, and neither True nor False"
     elif allowed:  # not for nan, because every comparison with nan is false
@@ -109,7 +110,8 @@ def check_allowed(name: str, value: float, allowed: bool, rule: str) -> None:
 
 
 def check_whole_number(name: str, value: float, least: int) -> None:
-    """Refuse what is no whole number, is below ``least``, or beyond what floats count."""
+    """Refuse a value that is not a whole number, is below ``least``, or is larger than floats can
+    count to."""
     allowed = least <= value <= 2**53 and value == int(value)
     far = isinstance(value, int) and abs(value) > 2**53  # it may have more digits than a line
     check_allowed(name, math.inf if far else value, allowed, f"a whole number, at least {least}")
@@ -135,20 +137,20 @@ def check_positive(**values: float) -> None:
 
 
 def check_clip_norm(value: float) -> None:
-    """Refuse a clipping norm whose squares come near the least number of float32, 1e-38.
+    """Refuse a clipping norm whose square comes near the smallest number of float32, 1e-38.
 
-    Norms are sums of squares. At 1e-6 all of a gradient that is as long as the clipping norm is
-    seen, in however many numbers up to 1e20 it lies. What cancels in such sums is another matter,
-    of any clipping norm: :meth:`crtlib.training.gradient_recorder.GradientRecorder.norms` charges
-    it."""
+    Norms are sums of squares. At 1e-6, a gradient as long as the clipping norm is seen completely,
+    even if it is spread over up to 1e20 numbers. What cancels in such sums is another matter and
+    affects any clipping norm:
+    :meth:`crtlib.training.gradient_recorder.GradientRecorder.norms` accounts for it."""
     check_allowed(
         "clip_norm", value, MIN_CLIP_NORM <= value < math.inf, "at least 1e-6, and finite"
     )
 
 
 def find_repeated_name(names: Sequence[str]) -> tuple[int, int] | None:
-    """Which two columns have one name, counted from 1; None: each has its own. Of two that have
-    one, a table that is read by names loses the first in silence.
+    """Which two columns have the same name, counted from 1; None if each has its own. A table that
+    is read by names would lose the first of the two in silence.
 
     >>> find_repeated_name(["user", "text", "time", "text"])
     (2, 4)
@@ -161,15 +163,16 @@ def find_repeated_name(names: Sequence[str]) -> tuple[int, int] | None:
 
 
 class DamagedError(ValueError):
-    """A file is not what was written to it. The machine's fault, not the user's: exit code 3."""
+    """A file is not what was written to it: the machine's fault, not the user's, and exit code
+    3."""
 
 
 class MachineError(RuntimeError):
-    """The machine failed; what was finished is kept, and the message says what to do next."""
+    """The machine failed. What was finished is kept, and the message states what to do next."""
 
 
 def parse_whole_numbers(name: str, text: str) -> list[int]:
-    """Whole numbers with commas between them.
+    """The whole numbers in a text that has commas between them.
 
     >>> parse_whole_numbers("secrets_per_person", "1, 5")
     [1, 5]

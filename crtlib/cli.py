@@ -1,13 +1,13 @@
-"""The runner of command lines: of ``crtlib``, and of any program with commands of the same form.
+"""The runner of command lines, for ``crtlib`` and any program with commands of the same form.
 
 A command is a function whose parameters are options (:func:`crtlib.options.option_model_of`); it
 returns an :class:`crtlib.options.CommandResult`. The runner reads the line, calls the function, and
 prints the answer for people or, with ``--json``, as one object. A group of commands is a dict of
-functions. Nothing reads what was printed.
+functions. No code reads what was printed.
 
 Exit codes: 0 done; 1 a defect of ours, with a traceback; 2 a user's mistake, nothing is written;
-3 the machine (disk full, dead worker, damaged file; what was finished is kept); 4 done, and the
-answer is no; 130 interrupted.
+3 the machine's fault (disk full, dead worker, damaged file; what was finished is kept); 4 done, and
+the answer is no; 130 interrupted.
 
 >>> describe_failure(ValueError("gamma=7: must be in [0, 1]"))
 Failure(code=2, where='gamma=7', what='must be in [0, 1]', hint='')
@@ -58,30 +58,30 @@ from crtlib.options import (  # fmt: skip
 
 EXIT_DONE = 0
 EXIT_DEFECT = 1
-"""What Python ends with after a traceback."""
+"""The exit code of Python after a traceback."""
 EXIT_USER_MISTAKE = 2
 EXIT_MACHINE_FAULT = 3
 EXIT_ANSWER_NO = 4
 EXIT_INTERRUPTED = 130
 
 TRAIN_EXTRA_PACKAGES = ("torch", "transformers", "safetensors", "peft")
-"""Packages that not every installation has: crtlib[train] brings them."""
+"""Packages that not every installation has; ``crtlib[train]`` installs them."""
 FREE_SPACE_HINT = "free some, then run the same command again"
 DATABASES = ("sqlite3", "duckdb")
 DATABASE_DISK_ERRORS = ("OperationalError", "IOException", "OutOfMemoryException")
-"""Errors of these databases for a full disk, the first SQLite's, the others DuckDB's."""
+"""Errors that these databases raise for a full disk: SQLite the first, DuckDB the others."""
 OPTION_GROUP_ORDER = ("Files", "Text", "Policies", "Guarantee", "Model", "Optimisation", "Options")
-"""Headings that come in this order, before others."""
+"""Headings that come first in ``--help``, in this order."""
 HELP_WIDTH = {"max_content_width": 80, "terminal_width": 80}
 POLICY_OPTIONS = ("policy", "conservative")
-"""Options that name files among other words."""
+"""Options whose values may name files within other words."""
 
 
 # --------------------------------------------------------------------------- what went wrong
 @dataclass(frozen=True)
 class Failure:
-    """Why a command ended: where (a file with its line, or an option with its value), what is the
-    matter there, and what to do about it."""
+    """Why a command ended: where (a file with its line, or an option with its value), what is wrong
+    there, and what to do about it."""
 
     code: int
     where: str
@@ -96,7 +96,7 @@ class Failure:
 def describe_failure(error: BaseException) -> Failure | None:
     """What an error means to the user; None for a defect of ours."""
     if isinstance(error, RuntimeError) and getattr(error.__context__, "errno", 0) == errno.ELOOP:
-        error = error.__context__ or error  # pathlib's word for links in a circle
+        error = error.__context__ or error  # what pathlib raises for links in a circle
     if isinstance(error, InvalidOption):
         what, _, hint = error.what.partition("; ")
         return Failure(EXIT_USER_MISTAKE, f"{error.flag} {error.given}".strip(), what, hint)
@@ -130,7 +130,8 @@ def _describe_mistyped_line(error: click.ClickException) -> Failure:
 
 
 def _describe_os_error(error: OSError) -> Failure:
-    """What the operating system refused: by its number the machine's fault, or the user's."""
+    """What the operating system refused. The error's number decides whether the machine or the user
+    is at fault."""
     assert error.errno is not None
     code = EXIT_MACHINE_FAULT if error.errno in MACHINE_ERRNOS else EXIT_USER_MISTAKE
     hint = FREE_SPACE_HINT if error.errno in DISK_FULL_ERRNOS else ""
@@ -138,7 +139,7 @@ def _describe_os_error(error: OSError) -> Failure:
 
 
 def _describe_machine_fault(error: BaseException) -> Failure | None:
-    """What the machine lacks, where a library says so by an error of its own."""
+    """What the machine lacks, where a library reports it by an error of its own."""
     if _is_death_of_a_worker(error):
         hint = "what was finished is kept: run the same command again"
         return Failure(EXIT_MACHINE_FAULT, "workers", "one died (killed, or out of memory)", hint)
@@ -160,7 +161,7 @@ def _describe_message(error: Exception) -> Failure:
 
 
 def _is_death_of_a_worker(error: BaseException) -> bool:
-    """Whether a process of a pool is gone, Python's or Dask's (which need not be installed)."""
+    """Whether a process in a pool of Python or of Dask (which need not be installed) has died."""
     return isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"
 
 
@@ -171,8 +172,8 @@ def _is_full_disk_of_a_database(error: BaseException) -> bool:
 
 
 def _is_lack_of_memory(error: BaseException) -> bool:
-    """Whether Python or PyTorch found no memory: PyTorch says so on a GPU by a class, on the host
-    by words."""
+    """Whether Python or PyTorch ran out of memory. PyTorch reports it by a class on a GPU, and by
+    words on the host."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError)
         and (type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error))
@@ -186,7 +187,7 @@ def _is_panic_of_rust(error: BaseException) -> bool:
 
 # --------------------------------------------------------------------------- one command
 OptionChooser = Callable[[Mapping[str, Any] | None], tuple[Sequence[type[OptionModel]], str]]
-"""``choose_options`` of a :class:`Command`."""
+"""The type of ``choose_options`` in a :class:`Command`."""
 
 
 class OutputOptions(OptionModel):
@@ -203,12 +204,13 @@ class Command(click.Command):
 
     Args:
         program: The command line that it belongs to.
-        name: Its words on that line, as ``label sample``.
+        name: Its words on that line, such as ``label sample``.
         function: What it runs; its parameters are the options, its docstring is the help.
-        choose_options: For a command whose options depend on each other. Maps the options that were
-            typed, as text, to the models whose options the command then has (the first is what the
-            function gets, as ``recipe``), and to a name for messages, as "method crt". ``None``
-            asks for the options of every method. Without it the options are the function's.
+        choose_options: For a command whose options depend on each other. It maps the options that
+            were typed, as text, to the models whose options the command then has (the function gets
+            the first, as ``recipe``), and to a name for messages, such as "method crt". Called with
+            ``None`` it gives the options of every method. Without it the options are the
+            function's.
     """
 
     def __init__(
@@ -220,12 +222,13 @@ class Command(click.Command):
     ) -> None:
         self.program, self.function, self.choose_options = program, function, choose_options
         text = SECTION_HEADING.split(inspect.getdoc(function) or "")[0].strip()
-        first = " ".join(text.partition("\n\n")[0].split())  # shown whole beside its name
+        first = " ".join(text.partition("\n\n")[0].split())  # shown uncut beside its name
         super().__init__(name, help=text, short_help=first, context_settings=HELP_WIDTH)
         self.full = name
 
     def list_options(self, typed: Mapping[str, Any] | None) -> list[Option]:
-        """The options that the command has beside those that were typed; of None, all it knows."""
+        """The options that the command has, given those that were typed; with None, all it
+        knows."""
         models, _ = self._choose_models(typed)
         rows = [o for model in (*models, OutputOptions) for o in options_of(model)]
         return list({o.name: o for o in rows}.values())
@@ -239,7 +242,7 @@ class Command(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         for o in () if self.params else self.list_options(None):
-            # all as text, and each may be repeated, so that what is said twice is seen
+            # all as text, and each may be repeated, so that an option given twice is noticed
             if o.is_positional:
                 self.params.append(click.Argument(
                     [o.name], nargs=-1 if o.many else 1, required=False, default=None,
@@ -259,7 +262,8 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> int:
-        """Call the function with what was given as text, print its answer, return the code."""
+        """Call the function with what was given as text, print its answer, return the exit
+        code."""
         leads = _is_leading_process(self.full)
         try:
             talk = validate_options(
@@ -288,7 +292,7 @@ class Command(click.Command):
         return {k: _check_typed_value(options[k], v) for k, v in typed.items()}
 
     def bind(self, ctx: click.Context) -> Callable[[], CommandResult]:
-        """The function with the values that were typed, ready to be called; raises
+        """The function with the values that were typed, ready to be called. Raises
         :class:`InvalidOption` before anything is opened."""
         typed = self.typed_values(ctx, ctx.params.keys() - OutputOptions.model_fields.keys())
         (model, *_), whose = self._choose_models(typed)
@@ -318,14 +322,15 @@ class Command(click.Command):
 
 
 def _check_typed_value(option: Option, given: Any) -> Any:
-    """A value as it was typed: once where one is asked for, and no path that is none."""
+    """A value as it was typed. An option for one value may be given only once, and a path must be a
+    local one."""
     several = isinstance(given, tuple)
     if several and len(given) > 1 and not option.many:
         raise InvalidOption(option.name, "is given twice")
     for text in map(str, given if several else (given,)):
         if option.is_path and (not text or "\0" in text):
             raise InvalidOption(option.name, "is empty, or no path")
-        # As a path it would be a folder called s3:
+        # as a path, s3://... would be a folder called "s3:"
         if "://" in text and (option.is_path or option.name in POLICY_OPTIONS):
             raise InvalidOption(option.name, "is a URL, must be a local file or folder", text)
     if option.many:
@@ -334,7 +339,7 @@ def _check_typed_value(option: Option, given: Any) -> Any:
 
 
 def _help_row(option: Option) -> tuple[str, str]:
-    """An option with its value, and its sentence with the default."""
+    """The row of an option in ``--help``: it with its value, and its sentence with the default."""
     many, default = "..." * option.many, option.default
     text = option.text
     if default not in (None, "", ()) and option.kind != "boolean" and "[" not in text:
@@ -348,7 +353,7 @@ def _help_row(option: Option) -> tuple[str, str]:
 
 # --------------------------------------------------------------------------- all commands
 class _CommandGroup(click.Group):
-    """Commands in their order."""
+    """A group of commands, listed in the order in which they are declared."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -361,8 +366,8 @@ class Program(_CommandGroup):
         name: Its name, as it is typed.
         package: The package of its commands.
         commands: The name of each command, and the module of ``package`` that has it, which is
-            imported when the command is asked for. There the command is a function of that name, or
-            a sentence and a dict of several functions. Where its options depend on each other, the
+            imported when the command is needed. There the command is a function of that name, or a
+            sentence and a dict of several functions. If its options depend on each other, the
             module's ``OPTION_CHOOSERS`` has its ``choose_options`` (:class:`Command`).
         version: What ``--version`` prints.
         about: The first line of ``--help``.
@@ -395,15 +400,15 @@ class Program(_CommandGroup):
         return _CommandGroup(name, parts, help=about, no_args_is_help=True)
 
     def bind_line(self, words: Sequence[str]) -> Callable[[], CommandResult]:
-        """The function of a command line with its values, ready to be called; what it returns is
-        not printed. Raises :class:`InvalidOption` and what click raises."""
+        """The function of a command line with its values, ready to be called; its answer is not
+        printed. Raises :class:`InvalidOption` and what click raises."""
         commands = self.all_commands()
         first, *rest = words
         command = commands.get(first) or commands[f"{first} {rest.pop(0)}"]
         return command.bind(command.make_context(command.full, rest))
 
     def all_commands(self) -> dict[str, Command]:
-        """All commands by their words, also those of groups."""
+        """All commands by their words, those in groups included."""
         rows: dict[str, Command] = {}
         for name in self.names:
             command = self.get_command(None, name)
@@ -413,7 +418,7 @@ class Program(_CommandGroup):
 
 
 def to_json_value(value: Any) -> Any:
-    """A value as JSON has it: paths are strings, what is not finite is a string or null.
+    """A value that JSON can hold: a path becomes a string, an infinity a string, and NaN null.
 
     >>> to_json_value({"a": Path("b"), "c": [float("inf"), float("nan")]})
     {'a': 'b', 'c': ['inf', None]}
@@ -430,8 +435,8 @@ def to_json_value(value: Any) -> Any:
 
 
 def _is_leading_process(command: str) -> bool:
-    """Whether this process writes and speaks, of several of ``torchrun`` for all; refuses what
-    none can share."""
+    """Whether this process writes and prints; among several of ``torchrun``, only one does. Refuses
+    a command whose work processes cannot share."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return True
     if command != "train":
@@ -440,7 +445,7 @@ def _is_leading_process(command: str) -> bool:
 
 
 def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning in one line, without the line of source that raised it."""
+    """Print a warning in one line, without the line of source that raised it."""
     print(f"warning: {printable(' '.join(str(message).split()), 4_000)}", file=sys.stderr)
 
 
@@ -450,7 +455,7 @@ def run_program(program: Program) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):  # names of files may be no UTF-8
+        with contextlib.suppress(AttributeError):  # names of files may not be UTF-8
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     warnings.showwarning = _print_warning
     try:

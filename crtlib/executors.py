@@ -1,4 +1,4 @@
-"""Where work is done, by the name that ``--executor`` takes."""
+"""Executors for the work of a command, by the names that ``--executor`` takes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ PATIENCE = 30
 
 @contextlib.contextmanager
 def executor_of(name: str | Executor, workers: int) -> Iterator[Executor | None]:
-    """Where work is done, by the name that ``--executor`` takes: fresh ``processes:`` of this
-    machine, ``threads:`` of this process, the workers of a Dask scheduler (``dask://HOST:PORT``),
-    or what a function returns (``entry:MODULE:NAME``), any ``concurrent.futures.Executor``. It is
-    closed at the end; one that is given is not. None for processes, which the caller starts.
+    """The executor of a name that ``--executor`` takes; None for processes, which the caller
+    starts.
 
-    Raises ``ValueError`` in one line for a name that is none, a package that is absent, a scheduler
-    that does not answer, or a worker with another version of this library.
+    The names are ``processes:`` for fresh processes on this machine, ``threads:`` for threads of
+    this process, ``dask://HOST:PORT`` for the workers of a Dask scheduler, and
+    ``entry:MODULE:NAME`` for any ``concurrent.futures.Executor`` that a function returns. The
+    executor is closed at the end, unless it was given itself.
+
+    Raises ``ValueError`` in one line for an unknown name, a missing package, a scheduler that does
+    not answer, or a worker with another version of this library.
 
     >>> with executor_of("threads:", workers=1) as executor:
     ...     executor.submit(abs, -2).result()
@@ -81,11 +84,11 @@ def _dask(address: str, name: str) -> Iterator[Executor]:
                 raise ValueError(
                     f"executor={name!r}: {worker} has crtlib {theirs}, must be {__version__}"
                 )
-        # Results depend on the clock of the run: none is taken from an earlier one.
+        # Results depend on the clock of the run, so none is reused from an earlier one.
         with client.get_executor(pure=False, retries=0) as executor:
             yield executor
 
 
 def version() -> str:
-    """Of the library that a worker imports."""
+    """The version of the library that a worker imports."""
     return __version__

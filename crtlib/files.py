@@ -31,15 +31,16 @@ StrPath = str | os.PathLike[str]
 NO_SUCH_FILE = "no such file"
 
 DISK_FULL_PROBE_BYTES = 1 << 20
-"""Bytes: with less than this to write, an error while something is written is a full disk."""
+"""If there is no room for this many bytes, an error during writing means that the disk is full."""
 _WRITER_FAILED = re.compile("PytorchStreamWriter|inline_container|iostream error|I/O error")
-"""What torch and safetensors say where a disk broke while they wrote."""
+"""What torch and safetensors print if a disk fails while they write."""
 MAX_LINE_LENGTH = 64 << 20
-"""Bytes or characters of the longest line that is read: a file may be one line without an end."""
+"""Bytes or characters of the longest line that is read: a file may be one endless line."""
 
 
 def cache_folder() -> Path:
-    """Where models are kept between runs: ``CRTLIB_CACHE``, else ``~/.cache/crtlib``."""
+    """The folder in which models are kept between runs: ``CRTLIB_CACHE``, or
+    ``~/.cache/crtlib``."""
     home = os.environ.get("CRTLIB_CACHE")
     return Path(home) if home else Path.home() / ".cache" / "crtlib"
 
@@ -48,10 +49,10 @@ def cache_folder() -> Path:
 def replace_atomically(path: StrPath, mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``, else it is removed.
 
-    The data is on disk before the name changes, so a crash or a kill leaves the old file.
-    Parent folders are made. Raises ``OSError`` where the folder cannot be written.
+    The data is on disk before the name changes, so a crash or a kill leaves the old file. Parent
+    folders are made. Raises ``OSError`` if the folder cannot be written.
 
-    A new file has ``mode`` less the umask, 0666 by default; 0600 for what is private. A file that
+    A new file has ``mode`` minus the umask: 0666 by default, 0600 for what is private. A file that
     is replaced keeps its permissions, but never more of them than ``mode`` allows.
     """
     path = Path(path)
@@ -68,16 +69,16 @@ def replace_atomically(path: StrPath, mode: int | None = None) -> Iterator[Path]
 
 @contextlib.contextmanager
 def replace_together(modes: Mapping[Path, int]) -> Iterator[dict[Path, Path]]:
-    """Yield a temporary path beside each of these; on success each becomes what it stands for, in
-    their order, the last one last. On an error before that all is removed.
+    """Yield a temporary path beside each of these; on success each replaces its file, in the given
+    order. On an error before that, all are removed.
 
-    All are on disk before the first name changes, so a crash leaves the old files, or some new
-    ones without the last: that one says that all are there. ``modes`` as in
+    All are on disk before the first name changes. So a crash leaves the old files, or some new ones
+    without the last: if the last one is there, all are. ``modes`` are as in
     :func:`replace_atomically`.
 
     Guarantee:
-        A pair of files is written, or none is; whoever is killed between the names can give the
-        same command again. Test: ``tests/release/test_verifier.py::
+        Both files of a pair are written, or neither is. After a kill between the two names, the
+        same command can be run again. Test: ``tests/release/test_verifier.py::
         test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command``.
     """
     with contextlib.ExitStack() as stack:
@@ -97,8 +98,8 @@ def replace_together(modes: Mapping[Path, int]) -> Iterator[dict[Path, Path]]:
 
 
 def remove_stale_parts(path: Path) -> None:
-    """Remove what was written beside ``path`` to replace it, and nobody has locked: a process that
-    was killed left it."""
+    """Remove files that were written beside ``path`` to replace it and that nobody has locked: a
+    process that was killed left them."""
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with contextlib.suppress(OSError, ValueError), open_regular_file(stale) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,12 +108,12 @@ def remove_stale_parts(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked_part_file(path: Path, mode: int) -> Iterator[Path]:
-    """A new, empty file beside ``path``, locked while it is written; removed on an error. Else
-    whoever wrote it has given it its name, and nothing is removed by one that it had."""
+    """A new, empty file beside ``path``, locked while it is written, and removed on an error.
+    Otherwise the caller has renamed it, and nothing is removed by its old name."""
     remove_stale_parts(path)
     while True:
         new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-        # Never wider than it will be, also while it is written.
+        # Its permissions are never wider than in the end, also while it is written.
         handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDONLY, mode)
         fcntl.flock(handle, fcntl.LOCK_EX)
         if new.exists():  # else somebody swept it before it was locked
@@ -121,7 +122,7 @@ def locked_part_file(path: Path, mode: int) -> Iterator[Path]:
     try:
         yield new
     except BaseException:
-        with contextlib.suppress(OSError):  # the error before this one is told; the next run sweeps
+        with contextlib.suppress(OSError):  # the first error is raised; the next run sweeps
             new.unlink()
         raise
     finally:
@@ -130,8 +131,8 @@ def locked_part_file(path: Path, mode: int) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock_folder(folder: StrPath, taken: str) -> Iterator[None]:
-    """Hold a folder, as one process does at a time; raises ``ValueError`` with what is said where
-    it is ``taken``. Who is killed holds nothing."""
+    """Hold a folder, which one process at a time can do. If another holds it, raises ``ValueError``
+    with the message ``taken``. A process that was killed holds nothing."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -145,8 +146,8 @@ def lock_folder(folder: StrPath, taken: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_disk_errors(path: StrPath) -> Iterator[None]:
-    """Say it as the system does where the disk is full: torch raises a ``RuntimeError`` of its own
-    there, safetensors another. Raises ``OSError`` (no space, quota, file too large)."""
+    """Report a full disk as the system does: raise ``OSError`` (no space, quota, file too large)
+    for the errors of their own that torch and safetensors raise."""
     try:
         yield
     except OSError as error:
@@ -166,7 +167,7 @@ def translate_disk_errors(path: StrPath) -> Iterator[None]:
 
 
 def write_text(path: StrPath, text: str, mode: int | None = None) -> None:
-    """Write ``text`` (UTF-8) to ``path`` atomically, with a ``mode`` as
+    """Write ``text`` (UTF-8) to ``path`` atomically; ``mode`` is as in
     :func:`replace_atomically`."""
     with replace_atomically(path, mode) as part:
         part.write_text(text, encoding="utf-8")
@@ -174,7 +175,7 @@ def write_text(path: StrPath, text: str, mode: int | None = None) -> None:
 
 @contextlib.contextmanager
 def open_plain_or_gzip(path: StrPath) -> Iterator[BinaryIO]:
-    """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged.
+    """The bytes of a plain or gzipped file; ``ValueError`` names it if it is missing or damaged.
 
     A pipe or a device is refused, as it may never end.
     """
@@ -188,15 +189,15 @@ def open_plain_or_gzip(path: StrPath) -> Iterator[BinaryIO]:
 
 
 def why_not_regular(path: StrPath) -> str:
-    """Why a path is no regular file, in words; empty for one that is. It is looked at once: another
-    process may remove it meanwhile."""
+    """Why a path is no regular file, in words; empty if it is one. The path is examined only once,
+    since another process may remove it in the meantime."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             raise
         return NO_SUCH_FILE
-    except ValueError:  # of a name that no file has
+    except ValueError:  # for a name that no file can have
         return NO_SUCH_FILE
     if stat.S_ISREG(mode):
         return ""
@@ -206,11 +207,12 @@ def why_not_regular(path: StrPath) -> str:
 
 
 def check_regular_file(path: StrPath) -> Path:
-    """The path of a regular file, for what opens it itself; ``ValueError`` says in one line what
-    another one is.
+    """The path of a regular file, for a library that opens files itself. For any other path,
+    ``ValueError`` states in one line what it is.
 
     Guarantee:
-        Each file that a library opens for us went through here, or :func:`open_regular_file`. Test:
+        Each file that a library opens for us went through this function or through
+        :func:`open_regular_file`. Test:
         ``tests/test_regular_files.py::test_nothing_is_read_that_may_be_no_regular_file``.
     """
     if what := why_not_regular(path):
@@ -219,11 +221,11 @@ def check_regular_file(path: StrPath) -> Path:
 
 
 def open_regular_file(path: StrPath) -> io.BufferedReader:
-    """A file that is opened to be read, through links.
+    """Open a regular file for reading; links are followed.
 
     Raises:
-        ValueError: It is a folder, a pipe or a device, in one line. A pipe is not waited for.
-        OSError: There is none, or it may not be read.
+        ValueError: In one line, if it is a folder, a pipe or a device. A pipe is not waited for.
+        OSError: If there is none, or it may not be read.
 
     Guarantee:
         No read waits for a writer, or for an end that never comes. Test:
@@ -240,7 +242,7 @@ def open_regular_file(path: StrPath) -> io.BufferedReader:
 
 
 def read_bytes(path: StrPath) -> bytes:
-    """What a regular file holds (:func:`open_regular_file`)."""
+    """The bytes of a regular file (:func:`open_regular_file`)."""
     with open_regular_file(path) as file:
         return file.read()
 
@@ -262,8 +264,8 @@ def read_bounded_lines(file: IO[AnyStr], path: StrPath) -> Iterator[AnyStr]:
 
 
 def escape_csv_formula(cell: Any) -> Any:
-    """A cell of a CSV file that no spreadsheet takes for a formula: not in full-width letters
-    either, nor after a line's end or a mark that nobody sees.
+    """A cell of a CSV file, changed so that no spreadsheet takes it for a formula, not even one in
+    full-width letters or after a line end or an invisible mark.
 
     >>> [escape_csv_formula(cell) for cell in ("=1+1", "plain", "\\n＝1+1", 7)]
     ["'=1+1", 'plain', "'\\n＝1+1", 7]
@@ -280,7 +282,8 @@ def check_writable(folder: StrPath) -> None:
 
 
 def check_owned(folder: StrPath) -> None:
-    """Refuse a folder of another user, or in which others may write: what lies in it may be theirs.
+    """Refuse a folder that belongs to another user or in which others may write, since its content
+    may be theirs.
 
     Raises ``ValueError`` in one line with what would help.
     """
@@ -288,11 +291,13 @@ def check_owned(folder: StrPath) -> None:
 
 
 def check_private_key(path: StrPath) -> None:
-    """Refuse a key of another user, or that others may read or write, as ssh does: whoever put it
-    there could sign, or guess, with it. Raises ``ValueError`` in one line with what would help.
+    """Refuse a key that belongs to another user or that others may read or write, as ssh does:
+    whoever put it there could sign, or guess, with it. Raises ``ValueError`` in one line with what
+    would help.
 
     Guarantee:
-        Nothing is signed or hashed with a key that somebody else knows by its mode or owner. Test:
+        Nothing is signed or hashed with a key that, by its mode or owner, somebody else may know.
+        Test:
         ``tests/accounting/test_damaged_ledgers.py::test_a_key_that_others_know_is_refused``.
     """
     _check_owner_and_mode(Path(path), stat.S_IRWXG | stat.S_IRWXO, "600")
@@ -311,10 +316,10 @@ def _check_owner_and_mode(path: Path, forbidden: int, mode: str) -> None:
 
 
 def registry_folder() -> Path:
-    """Where the registry of this user lies: ``$CRTLIB_REGISTRY``, or the data folder of the
-    system."""
+    """The folder of this user's registry: ``$CRTLIB_REGISTRY``, or one in the system's data
+    folder."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     place = Path(os.environ.get("CRTLIB_REGISTRY") or Path(data) / "crtlib" / "registry")
-    if not place.is_absolute():  # or each folder in which somebody works had one of its own
+    if not place.is_absolute():  # otherwise each working folder would have one of its own
         raise ValueError(f"CRTLIB_REGISTRY={str(place)!r}: must be an absolute path")
     return place

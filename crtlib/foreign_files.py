@@ -1,9 +1,9 @@
-"""The one door for model folders that others made, and for what else they wrote for us to read.
+"""The single entry point for model folders, and any other files, that others made for us to read.
 
-Whatever such a file makes a library raise becomes one line of our own, and no advice of other tools
-is quoted. A configuration keeps what describes a model. The code that it brings or names
-(``auto_map``, which ``trust_remote_code`` would run) is left out, never run; a kernel of a hub and
-a package of a quantiser are refused. A local folder is read without a network.
+Whatever such a file makes a library raise becomes one line of our own, and no advice from other
+tools is quoted. Of a configuration, only what describes a model is kept. Code that it brings or
+names (``auto_map``, which ``trust_remote_code`` would run) is left out and never run; kernels from
+a hub and packages for quantisation are refused. A local folder is read without a network.
 
 >>> keep_model_settings({"model_type": "gpt2", "_attn_implementation": "owner/kernel"}, ())
 Traceback (most recent call last):
@@ -29,24 +29,24 @@ from crtlib.checks import MachineError, printable
 from crtlib.files import StrPath, read_text, why_not_regular
 
 NOT_AS_WRITTEN = "is not of the form in which it is written; make it again"
-"""Of a file in a folder of ours whose marker somebody has made anew."""
+"""The message for a file in a folder of ours whose marker somebody has rewritten."""
 FILE_SUFFIXES = (".json", ".safetensors", ".jinja")
-"""Of what lies in a model folder, what is read as a file."""
+"""The suffixes of what is read as a file in a model folder."""
 ADAPTER_FILE = "adapter_config.json"
-"""A folder with it brings another model along, by the name of its base."""
+"""A folder with this file brings in another model, by the name of its base."""
 MAX_SETTING = 1 << 48
 """The largest whole number that a configuration may hold."""
 MAX_LAYERS_OR_EXPERTS = 10_000
-"""Layers, or experts of a layer, that a configuration may ask for."""
+"""The most layers, or experts in a layer, that a configuration may ask for."""
 POSITIVE_SETTINGS = ("num_attention_heads", "hidden_size", "vocab_size")
 """Sizes that every model has, as ``transformers`` calls them."""
 LABEL_SETTINGS = ("id2label", "label2id")
-"""Settings whose names are labels of others."""
+"""Settings whose keys or values are labels that others chose."""
 UNREAD_SETTINGS = ("auto_map", "_name_or_path", "dtype", "torch_dtype")
-"""What a configuration says of itself and is not read: the code that it brings (``auto_map``), its
-name, its number format."""
+"""Settings of a configuration that are not read: the code that it brings (``auto_map``), its name
+and its number format."""
 OFFLINE_VARIABLES = {"HF_HUB_OFFLINE": "1", "USE_HUB_KERNELS": "0"}
-"""Environment in which ``transformers`` and what it starts ask no hub for anything."""
+"""The environment in which ``transformers`` and what it starts send no request to a hub."""
 _IMPLEMENTATION_KEY = re.compile("_implementation(_internal)?$")
 _KERNEL_KEY = re.compile("^(use_kernels?|kernel_config)$")
 _QUANTISER_KEY = re.compile("^(quantization|compression)(_config)?$")
@@ -54,8 +54,8 @@ _WORD = re.compile(r"[\w.\- ]{0,64}")
 
 
 class ForeignFileError(ValueError):
-    """What we say of a file that others made. :func:`refuse_whatever_fails` puts in front of it
-    whose file it is, once."""
+    """Our own message about a file that others made. :func:`refuse_whatever_fails` puts the place
+    of the file in front of it, once."""
 
     placed = False
 
@@ -64,21 +64,21 @@ class ForeignFileError(ValueError):
 def refuse_whatever_fails(
     where: str, what: str, *, ours: type[Exception] | None = None
 ) -> Iterator[None]:
-    """Whatever is raised inside becomes ``where: what (its type)``, one line.
+    """Turn whatever is raised inside into ``where: what (its type)``, in one line.
 
     Args:
         where: What the user named: an option with its value, or a file.
-        what: What is the matter then, in our own words.
-        ours: An error that what stands inside raises in our own words, and that passes.
+        what: What is wrong then, in our own words.
+        ours: An error that the code inside raises in our own words; it passes unchanged.
 
     Raises:
-        ForeignFileError: For every error, a panic of Rust code and an overflow too.
-        MachineError: Where there is not enough memory.
-        OSError: Where the machine, not the file, is at fault (it has a number).
+        ForeignFileError: For every other error, including a panic of Rust code and an overflow.
+        MachineError: If there is not enough memory.
+        OSError: If the machine, not the file, is at fault (it has a number).
 
     Guarantee:
-        No message of another library is printed, which may quote text of the file or give advice
-        that we would not. Test: ``tests/models/test_foreign_folders.py``.
+        No message of another library is printed: it may quote text of the file, or give advice that
+        this library would not give. Test: ``tests/models/test_foreign_folders.py``.
     """
     try:
         yield
@@ -106,8 +106,8 @@ def _placed(where: str, what: str) -> ForeignFileError:
 
 @contextlib.contextmanager
 def ask_no_hub(name: StrPath) -> Iterator[None]:
-    """Without requests to a hub while ``name``, a local folder, is read; where it is none, the hub
-    was asked for.
+    """Prevent requests to a hub while ``name`` is read, if it is a local folder. If it is not, the
+    hub is what the user asked for.
 
     Guarantee:
         Reading a local folder opens no connection. Test:
@@ -135,13 +135,15 @@ def ask_no_hub(name: StrPath) -> Iterator[None]:
 
 @contextlib.contextmanager
 def foreign_model(name: StrPath, where: str, what: str) -> Iterator[None]:
-    """What reads a model, or its tokenizer, of a folder or a hub stands inside: no request where it
-    is a folder (:func:`ask_no_hub`), and one line of ours for whatever fails
-    (:func:`refuse_whatever_fails`). An adapter is refused, as it would bring another model, a pipe
-    or a device, of which nobody knows that it ends, and a link that leads nowhere."""
+    """The context in which a model, or its tokenizer, is read from a folder or a hub: no requests
+    are sent for a folder (:func:`ask_no_hub`), and whatever fails gives one line of ours
+    (:func:`refuse_whatever_fails`).
+
+    Refused are an adapter, which would bring in another model, a pipe or a device, which may never
+    end, and a link that leads nowhere."""
     with refuse_whatever_fails(where, what):
         for path in sorted(Path(name).iterdir()) if Path(name).is_dir() else ():
-            if not (path.exists() or path.name.startswith(".")):  # else found after the training
+            if not (path.exists() or path.name.startswith(".")):  # or found only after training
                 raise ForeignFileError(f"its {printable(path.name)} is a link that leads nowhere")
             folder = path.is_dir() and path.suffix not in FILE_SUFFIXES
             if not folder and (told := why_not_regular(path)):
@@ -153,8 +155,8 @@ def foreign_model(name: StrPath, where: str, what: str) -> Iterator[None]:
 
 
 def load_foreign_config(name: StrPath, where: str) -> Any:
-    """The configuration of a model of ``transformers``, of a folder or a hub id, as far as
-    :func:`keep_model_settings` keeps it; dtype, attention and experts are left to us.
+    """The configuration of a ``transformers`` model, from a folder or a hub id, as far as
+    :func:`keep_model_settings` keeps it. It does not decide dtype, attention and experts.
 
     Raises :class:`ForeignFileError` in one line that begins with ``where``.
     """
@@ -186,18 +188,18 @@ def load_foreign_config(name: StrPath, where: str) -> Any:
 
 
 def keep_model_settings(raw: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Of what a configuration says, what describes a model: the settings that its class declares
-    (``known``), and others that hold numbers and single words only, as older files name them.
+    """The settings of a configuration that describe a model: those that its class declares
+    (``known``), and others that hold only numbers and single words, as older files name them.
 
-    What names an implementation is left out, whatever it names; one of another place, a kernel and
-    a quantiser are refused.
+    A setting that names an implementation is left out, whatever it names. An implementation from
+    another place, a kernel and a quantiser are refused.
 
     Raises:
-        ForeignFileError: Also for a number that no model has.
+        ForeignFileError: For what is refused, and for a number that no model has.
 
     Guarantee:
-        A configuration that is kept has no name of a repository or a package from which something
-        would be loaded. Test: ``tests/models/test_foreign_folders.py::
+        The settings that are kept name no repository or package from which something would be
+        loaded. Test: ``tests/models/test_foreign_folders.py::
         test_a_folder_can_fetch_nothing``.
     """
     kept: dict[str, Any] = {}
@@ -232,7 +234,7 @@ def _check_numbers(key: str, value: Any) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a JSON value, names of its objects included."""
+    """All texts in a JSON value, the names in its objects included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -245,13 +247,13 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def load_foreign_tokenizer(path: StrPath, where: str) -> Any:
-    """The tokenizer in a ``tokenizer.json``, which neither cuts nor pads whatever the file says,
-    after it has read a text without an error. Raises :class:`ForeignFileError` in one line."""
+    """The tokenizer in a ``tokenizer.json``, after it has read a text without an error. It neither
+    cuts nor pads, whatever the file says. Raises :class:`ForeignFileError` in one line."""
     with refuse_whatever_fails(where, "its tokenizer cannot be read"):
         if told := why_not_regular(path):
             raise ForeignFileError(f"its tokenizer.json {told}")
         content = json.loads(read_text(path))
-        content |= {"truncation": None, "padding": None}  # as many as it says are made at once
+        content |= {"truncation": None, "padding": None}  # padding of any length is made at once
         tokenizer = Tokenizer.from_str(json.dumps(content))
         tokenizer.encode("My ID is 8517, é 😀.", add_special_tokens=False)
     return tokenizer

@@ -17,15 +17,15 @@ from crtlib.checks import check_allowed, check_whole_number
 
 
 def clopper_pearson_upper(count: int, of: int, *, confidence: float = 0.95) -> float:
-    """One-sided Clopper-Pearson upper bound of a rate, after ``count`` in ``of`` independent cases.
+    """One-sided Clopper-Pearson upper bound on a rate, after ``count`` in ``of`` independent cases.
 
-    Misses of a policy: 0 of 200 gives 0.01487, and 8e-5 (CRT's delta) takes 37,446 secrets without
-    a miss.
+    For misses of a policy, 0 of 200 gives 0.01487, and 8e-5 (CRT's delta) takes 37,446 secrets
+    without a miss.
 
     Args:
-        count: Cases in which it happened.
-        of: All cases. None at all (0 of 0) bounds nothing: 1.
-        confidence: Over the sample.
+        count: The cases in which it happened.
+        of: All cases. Without any case (0 of 0) nothing is bounded: 1.
+        confidence: The probability over the sample with which the bound holds.
 
     Returns:
         The bound, in (0, 1].
@@ -50,7 +50,7 @@ def clopper_pearson_upper(count: int, of: int, *, confidence: float = 0.95) -> f
 def clopper_pearson(count: int, of: int, *, confidence: float = 0.95) -> tuple[float, float]:
     """Two-sided Clopper-Pearson interval of a rate, after ``count`` in ``of`` independent cases.
 
-    Each end is one-sided at (1 + ``confidence``) / 2. No case at all gives (0, 1).
+    Each end is a one-sided bound at (1 + ``confidence``) / 2. Without any case it is (0, 1).
     """
     check_allowed("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
     side = (1 + confidence) / 2
@@ -68,10 +68,10 @@ def exchangeable_rate(count: int, of: int, *, policy_pairs: int = 1) -> float:
             charged.
 
     Returns:
-        At most 1, which promises nothing.
+        The rate, at most 1, which promises nothing.
 
     Guarantee:
-        On average over the draw it is at least the rate of the others, of whom nobody was read.
+        On average over the draw it is at least the rate among the other units, which nobody read.
         Test:
         ``tests/release/test_rows_of_a_certificate.py::test_the_average_over_the_draw_of_the_labels``.
 
@@ -84,7 +84,7 @@ def exchangeable_rate(count: int, of: int, *, policy_pairs: int = 1) -> float:
 
 
 def labels_needed(rate: float, confidence: float = 0.95) -> int:
-    """How many labelled secrets, none of them missed, certify a miss rate of at most ``rate``.
+    """How many labelled secrets, none of them missed, show that a miss rate is at most ``rate``.
 
     >>> labels_needed(8e-5)
     37446
@@ -96,7 +96,8 @@ def labels_needed(rate: float, confidence: float = 0.95) -> int:
 
 @dataclass(frozen=True)
 class ChanceBand:
-    """What a model that knows nothing scores: mean, and the central interval from low to high."""
+    """The score of a model that knows nothing: its mean, and the central interval from low to
+    high."""
 
     mean: float
     low: float
@@ -105,12 +106,12 @@ class ChanceBand:
 
 
 def to_decimal(value: float) -> Decimal:
-    """The decimal that JSON wrote."""
+    """The decimal of a float as JSON writes it."""
     return Decimal(repr(float(value)))
 
 
 def round_up_to_figures(value: float | Decimal, figures: int = 3) -> Decimal:
-    """The least decimal of so many figures that is not below ``value``."""
+    """The least decimal with ``figures`` significant figures that is not below ``value``."""
     number = value if isinstance(value, Decimal) else to_decimal(value)
     if not number:
         return Decimal(0)
@@ -128,7 +129,7 @@ def count_of(number: int, one: str, more: str) -> str:
 
 
 def at_most(value: float, figures: int = 4) -> str:
-    """A bound as people read it, with so many figures.
+    """A bound as people read it, with ``figures`` significant figures, rounded up.
 
     Guarantee:
         Never below ``value``. Test: ``tests/reports/test_printed_numbers.py::

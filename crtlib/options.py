@@ -1,8 +1,9 @@
 """What a person may set, declared once: a name with its sentence, type, range and effect.
 
-An option is a field of a model such as the recipe of a training, made by :func:`option` with its
-sentence in a string below it; or a parameter of a command's function, whose docstring has the
-sentences. Values may come as text; pydantic reads them, and the first mistake is one line.
+An option is a field of a model, such as the recipe of a training, made by :func:`option` with its
+sentence in a string below it. Or it is a parameter of a command's function, whose docstring has the
+sentences. Values may come as text: pydantic reads them, and the first mistake is reported in one
+line.
 
 >>> from pydantic import Field
 >>> from typing import Annotated
@@ -56,7 +57,7 @@ T = TypeVar("T")
 
 
 class OptionModel(BaseModel):
-    """A group of options; it is frozen, and knows no other names."""
+    """A group of options. It is frozen, and refuses any other name."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True
@@ -64,11 +65,11 @@ class OptionModel(BaseModel):
 
     @model_validator(mode="after")
     def _refuse_what_is_not_read(self) -> Self:
-        """Refuse what is given and not read, as the other options stand (``needs`` of
-        :func:`option`).
+        """Refuse an option that was given but is not read with the other options as they are
+        (``needs`` of :func:`option`).
 
         Guarantee:
-            No option is accepted and ignored where another one says so. Test:
+            No option is accepted that the values of others make ineffective. Test:
             ``tests/test_options.py::test_an_option_without_effect_is_refused``.
         """
         for known in options_of(type(self)):
@@ -82,7 +83,7 @@ class OptionModel(BaseModel):
         return self
 
     def _is_so(self, rule: str) -> bool:
-        """Whether the option that a rule names is as the rule says."""
+        """Whether the option that a rule names is as the rule states."""
         if rule.startswith("no "):
             return not getattr(self, rule.removeprefix("no "))
         name, unequal, value = rule.partition("!=")
@@ -103,21 +104,21 @@ def option(
     """A field of an :class:`OptionModel`; the string below it is the option's sentence.
 
     Args:
-        default: Its value where nobody gives one; ``...`` where somebody must.
-        group: The heading below which it is listed. What stands under "Files", "Speed and memory"
-            and "Output" does not change the result.
-        needs: The option with which alone it is read: ``lora``; or one of its values,
-            ``init=random``, or all others, ``init!=random``; several are joined by `` or ``. Or
-            that without which alone it is read: ``no verify``.
-        word: What stands in its place where it is an argument, in capitals.
-        metavar: Its type and range in words, where they do not follow from its annotation.
+        default: Its value if none is given; ``...`` if one must be given.
+        group: The heading below which it is listed. Options under "Files", "Speed and memory" and
+            "Output" do not change the result.
+        needs: What it needs in order to be read: that another option is set (``lora``), has a value
+            (``init=random``) or does not have it (``init!=random``), or is not set (``no verify``).
+            Several are joined by `` or ``.
+        word: The word shown in its place, in capitals, if it is an argument.
+        metavar: Its type and range in words, if they do not follow from its annotation.
     """
     said: Any = {"group": group, "needs": needs, "word": word, "metavar": metavar}
     return Field(default, json_schema_extra={"option": said})
 
 
 def flag_of(name: str) -> str:
-    """How an option is said on the command line; ``for_`` is ``--for``."""
+    """How an option is written on the command line; ``for_`` is ``--for``."""
     return "--" + name.rstrip("_").replace("_", "-")
 
 
@@ -136,8 +137,8 @@ class InvalidOption(ParameterError):
 @dataclass(frozen=True)
 class CommandResult:
     """What a command returns: the ``facts`` that ``--json`` prints, and ``lines`` for people.
-    ``"ok": False`` among the facts says that the work is done and the answer is no. Where work is
-    done as the lines are read, the facts are complete after the last."""
+    ``"ok": False`` among the facts means that the work is done and the answer is no. If work is
+    done while the lines are read, the facts are complete after the last line."""
 
     facts: Mapping[str, Any]
     lines: Iterable[str] = ()
@@ -164,12 +165,12 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """How it is said on the command line; the word of an argument."""
+        """How it is written on the command line; for an argument, its word."""
         return self.word if self.is_positional else flag_of(self.name)
 
     @property
     def kind(self) -> str:
-        """As JSON schema has it: ``integer``, ``boolean``, ``array``, or ``path``."""
+        """Its type in the JSON schema: ``integer``, ``boolean``, ``array``, or ``path``."""
         return str(self.node.get("format") or self.node.get("type"))
 
     @property
@@ -182,7 +183,7 @@ class Option:
 
     @property
     def phrase(self) -> str:
-        """Type and range in words."""
+        """Its type and range in words."""
         return self.metavar or describe_type(self.node)
 
 
@@ -213,8 +214,8 @@ def option_model_of(function: Callable[..., Any]) -> type[OptionModel]:
 
 
 def parse_option_docs(model: type[OptionModel]) -> dict[str, dict[str, Any]]:
-    """What the docstrings of a model say of its options, by flag: those of all its classes. Raises
-    ``ValueError`` where Python has left them out."""
+    """What the docstrings of a model and its base classes say about its options, by flag. Raises
+    ``ValueError`` if Python has left the docstrings out."""
     if sys.flags.optimize > 1:
         raise ValueError("python -OO: leaves out the docstrings that declare options; use -O")
     found = {}
@@ -228,8 +229,8 @@ def parse_option_docs(model: type[OptionModel]) -> dict[str, dict[str, Any]]:
 
 
 def _describe_field(model: type[OptionModel], name: str) -> dict[str, Any] | None:
-    """What :func:`option` says of a field, and its sentence: of the first class that has them, as
-    a subclass may set a value alone. None where it is a parameter of a function."""
+    """What :func:`option` says about a field, and its sentence, from the first class that has them,
+    since a subclass may set only a value. None for a parameter of a function."""
     for part in model.__mro__:
         info = part.model_fields.get(name) if issubclass(part, OptionModel) else None
         extra = info.json_schema_extra if info else None
@@ -256,9 +257,9 @@ def options_of(model: type[OptionModel]) -> list[Option]:
 def validate_options(
     model: type[M], given: Mapping[str, Any], whose: str = "", others: Collection[str] = ()
 ) -> M:
-    """The values of a model, of names and values; raises :class:`InvalidOption` for the first
-    mistake. ``whose`` options they are: "method plan"; ``others`` are names that another method
-    has."""
+    """Make a model from names and values; raises :class:`InvalidOption` for the first mistake.
+    ``whose`` names what the options belong to, such as "method plan"; ``others`` are the names of
+    options that another method has."""
     known = model.model_fields
     for name, one in given.items():
         if name not in known:
@@ -279,7 +280,7 @@ def validate_options(
 def first_mistake(
     error: ValidationError, show: Callable[[Any], str] = str, unknown: str = "no such option"
 ) -> ParameterError:
-    """The first mistake that pydantic found, in one line; a rule of ours names it itself."""
+    """The first mistake that pydantic found, in one line. A rule of ours words its own."""
     first = error.errors(include_url=False)[0]
     name, kind = str((first["loc"] or ("value",))[0]), first["type"]
     if own := first.get("ctx", {}).get("error"):

@@ -1,7 +1,7 @@
-"""Folders that are written as a whole or not at all, and that say of what they were made.
+"""Folders that are written completely or not at all, and that record what they were made from.
 
-A folder is written beside itself, its marker ``crtlib.json`` last, and then swapped in. Who reads
-one demands the marker and checks the hashes of what he reads.
+A folder is written beside its place, its marker ``crtlib.json`` last, and then swapped in. Every
+reader requires the marker and checks the hashes of what it reads.
 
 >>> import pathlib, tempfile
 >>> home = pathlib.Path(tempfile.mkdtemp())
@@ -47,18 +47,18 @@ from crtlib.version import __version__
 
 MARKER_FILE = "crtlib.json"
 SEAL_FILE = "release.json"
-"""What lists and signs a release, the marker included."""
+"""The file that lists and signs a release, the marker included."""
 MARKER_FORMAT = "crtlib/output/2"
 PRIVATE_FILE_MODE, PUBLIC_FILE_MODE = 0o600, 0o644
 SHA256_PATTERN = "[0-9a-f]{64}"
 KEYED_HASH_PREFIX = "hmac:"
-"""Before the hash of a private file in the marker of a folder that is shown in part."""
+"""The prefix of a private file's hash in the marker of a folder that is shown in part."""
 InputFiles = Mapping[str, StrPath]
 """What a folder is made from: name -> path, whose content is hashed, or name -> SHA-256."""
 
 
 def hash_file(path: StrPath) -> str:
-    """SHA-256 of a file; of a folder with a marker, of the hashes that the marker lists."""
+    """The SHA-256 of a file, or for a folder with a marker of the hashes that the marker lists."""
     path = Path(path)
     if path.is_dir():
         listed = json.dumps(require_marker(path, names=())["files"], sort_keys=True)
@@ -68,7 +68,7 @@ def hash_file(path: StrPath) -> str:
 
 
 def hash_tree(path: StrPath) -> str:
-    """SHA-256 of a file, of a folder with a marker, or of all files of another folder."""
+    """The SHA-256 of a file, of a folder with a marker, or of all files in any other folder."""
     path = Path(path)
     if not path.is_dir() or find_marker(path) is not None:
         return hash_file(path)
@@ -87,7 +87,7 @@ def hash_inputs(inputs: InputFiles) -> dict[str, str]:
 
 
 def check_inputs_unchanged(inputs: InputFiles, before: Mapping[str, str]) -> None:
-    """Refuse inputs that are not what they were, by their hashes, before they were read."""
+    """Refuse inputs whose hashes are not those from before they were read."""
     for name, sha in hash_inputs(inputs).items():
         if sha != before[name]:
             raise ValueError(f"{inputs[name]}: was changed while it was read; run this again")
@@ -98,9 +98,9 @@ def _is_sha256(value: StrPath) -> bool:
 
 
 def with_keyed_hashes(value: Any, key: bytes) -> Any:
-    """A JSON value as it may be shown: each SHA-256 in it becomes an HMAC of it under ``key``, and
-    ``sha256`` in names ``hmac``. Against a plain hash of private text, whoever knows all other
-    text could try candidates for the rest.
+    """A JSON value in the form that may be shown: each SHA-256 in it becomes an HMAC of it under
+    ``key``, and ``sha256`` in names becomes ``hmac``. With a plain hash of private text, whoever
+    knows all other text could test candidates for the rest.
 
     >>> shown = with_keyed_hashes({"corpus_sha256": "a" * 64, "turns": 3}, b"key")
     >>> list(shown), shown["corpus_hmac"] == with_keyed_hashes("a" * 64, b"key")
@@ -121,7 +121,7 @@ def with_keyed_hashes(value: Any, key: bytes) -> Any:
 
 
 def load_or_make_key(path: StrPath) -> bytes:
-    """The key in a private file; a new one where there is none."""
+    """The key in a private file; a new one if there is none."""
     try:
         kept = read_bytes(path)
     except OSError as error:
@@ -131,7 +131,7 @@ def load_or_make_key(path: StrPath) -> bytes:
 
 
 def key_path_beside(folder: StrPath) -> Path:
-    """Where the key of a folder that is shown lies: a private file beside it."""
+    """The path of the key of a folder that is shown: a private file beside the folder."""
     place = Path(folder).absolute()
     return place.with_name(f".{place.name}.key")
 
@@ -140,7 +140,7 @@ def key_path_beside(folder: StrPath) -> Path:
 
 
 def find_marker(folder: StrPath) -> dict[str, Any] | None:
-    """What the marker of a folder says; None where there is none, or none as we wrote it."""
+    """The content of a folder's marker; None if there is none, or it is not as it was written."""
     path = Path(folder) / MARKER_FILE
     try:
         if not path.is_file() or path.stat().st_size > 1 << 28:
@@ -159,16 +159,16 @@ def find_marker(folder: StrPath) -> dict[str, Any] | None:
 
 
 def _marker_checksum(content: Mapping[str, Any]) -> str:
-    """SHA-256 of what a marker says: an entry that was edited, or taken out, is seen."""
+    """The SHA-256 of a marker's content, which shows that an entry was edited or removed."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def require_marker(folder: StrPath, names: Iterable[str] | None = None) -> dict[str, Any]:
     """The marker of a finished folder, after the files ``names`` were compared with their hashes.
 
-    ``names`` are patterns as in ``data/*.parquet``; None means all files, ``()`` none. Raises
-    ``ValueError`` where the folder is missing, unfinished or not ours, or a file is missing or
-    another than the one that was written.
+    ``names`` are patterns such as ``data/*.parquet``; None means all files, ``()`` none. Raises
+    ``ValueError`` if the folder is missing, unfinished or not ours, or if a file is missing or not
+    the one that was written.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -193,13 +193,13 @@ def require_marker(folder: StrPath, names: Iterable[str] | None = None) -> dict[
 
 
 def _names_matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """Of relative names those that match a pattern, as in ``data/*.parquet``."""
+    """The relative names that match any of the patterns, such as ``data/*.parquet``."""
     every = list(patterns)
     return [n for n in names if any(fnmatch.fnmatchcase(n, p) for p in every)]
 
 
 def _keyed_file_hash(sha: str, key: bytes) -> str:
-    """The hash of a private file, as the marker of a folder with a key has it."""
+    """The hash of a private file in the form that the marker of a folder with a key has."""
     return KEYED_HASH_PREFIX + str(with_keyed_hashes(sha, key))
 
 
@@ -211,7 +211,7 @@ def is_up_to_date(
     inputs: InputFiles | None = None,
     key: str | None = None,
 ) -> bool:
-    """Whether the folder is what the same command made of the same inputs, unharmed."""
+    """Whether the folder is what the same command made from the same inputs, undamaged."""
     _finish_killed_swap(_nonempty_path(folder))
     content = find_marker(folder)
     if content is None:
@@ -233,7 +233,7 @@ def is_up_to_date(
 def check_output_file(
     path: StrPath, *, inputs: Iterable[StrPath] = (), force: bool = False
 ) -> Path:
-    """``path`` as a file that may be written; ``ValueError`` says why it may not.
+    """``path``, if a file may be written there; ``ValueError`` states why it may not.
 
     A file that exists is replaced only with ``force``; an input, a device, a pipe, a folder and
     ``""`` never are.
@@ -249,7 +249,7 @@ def check_output_file(
 
 
 def _check_can_create(path: Path) -> None:
-    """Refuse a path that could not be made: before the work, not after it."""
+    """Refuse a path that could not be created, before the work rather than after it."""
     if path.is_symlink() and not path.exists():
         raise ValueError(f"--out: {path} is a link to nothing")
     above = next((p for p in path.absolute().parents if os.path.lexists(p)), Path("/"))
@@ -269,11 +269,11 @@ def check_output_folder(
     inputs: Iterable[StrPath] = (),
     force: bool | None = False,
 ) -> Path:
-    """``folder`` as one that may be written; ``ValueError`` says why it may not.
+    """``folder``, if it may be written; ``ValueError`` states why it may not.
 
-    One that is new or empty may. One with our marker may with ``force``, if all that lies in it is
-    ours; None: there is no such option. An input, a folder with an input in it, a file, a device
-    and ``""`` never may.
+    A folder that is new or empty may be written. One with our marker may be with ``force``, if
+    everything in it is ours; None means that the caller has no such option. An input, a folder with
+    an input in it, a file, a device and ``""`` never may be.
     """
     folder = _nonempty_path(folder)
     _refuse_input_as_output(folder, inputs)
@@ -332,12 +332,12 @@ def _refuse_input_as_output(out: Path, inputs: Iterable[StrPath]) -> None:
 
 
 def _folder_entries(folder: Path) -> list[Path]:
-    """What lies in a folder, but for what a new file system has, and what we stage there."""
+    """The entries of a folder, except what a new file system has and what is staged there."""
     return [p for p in folder.iterdir() if p.name not in ("lost+found", ".part", ".old")]
 
 
 def _relative_file_names(folder: Path) -> list[str]:
-    """All that lies in a folder and is no folder, by relative name."""
+    """The relative names of everything in a folder that is not a folder itself."""
     return sorted(
         str((Path(root) / name).relative_to(folder))
         for root, _, names in os.walk(folder)
@@ -368,18 +368,21 @@ def staged_folder(
 ) -> Iterator[Path]:
     """Yield a folder beside ``folder`` to write into; on success it takes that place, marked.
 
-    Files whose relative name matches a pattern of ``public`` become 0644, all others 0600, folders
-    without a public file 0700, all less the umask; a file that was private stays private when it
-    is replaced. ``options`` are JSON values, without paths or dates. ``facts`` are written into the
-    marker as they are at the end. With ``add`` the yielded folder begins as a copy of the finished
-    ``folder``, foreign files included, and need not be new. ``key`` names a private file in the
-    folder, with 32 random bytes that stay when it is made anew: the marker then holds no plain hash
-    of an input, of an option or of a private file (:func:`with_keyed_hashes`). ``seal`` is called
-    with the folder when all is in it, the marker too. What is yielded lies on the file system of
-    ``folder``, through links; a mount point is written into. Raises ``ValueError`` where the
-    place may not be written (``check_output_folder``), another process writes it now, or an input
-    was changed meanwhile; on any error all
-    is as before.
+    Files whose relative name matches a pattern in ``public`` get the mode 0644, all others 0600,
+    and folders without a public file 0700, all minus the umask. A file that was private stays
+    private when it is replaced.
+
+    ``options`` are JSON values, without paths or dates. ``facts`` are written into the marker as
+    they are at the end. With ``add``, the yielded folder begins as a copy of the finished
+    ``folder``, foreign files included, so ``folder`` need not be new. ``key`` names a private file
+    in the folder, with 32 random bytes that stay when the folder is made again; the marker then
+    holds no plain hash of an input, of an option or of a private file (:func:`with_keyed_hashes`).
+    ``seal`` is called with the folder when everything is in it, the marker included.
+
+    The yielded folder is on the file system of ``folder``, links followed; if ``folder`` is a mount
+    point, it is inside. Raises ``ValueError`` if the place may not be written
+    (:func:`check_output_folder`), another process is writing it, or an input was changed in the
+    meantime. On any error everything stays as before.
     """
     before = hash_inputs(inputs or {})
     recipe = _marker_recipe(command, options, before)
@@ -394,9 +397,9 @@ def staged_folder(
     part = _staging_path(folder, "part")
     part.mkdir(mode=0o700, exist_ok=True)
     with lock_folder(part, f"--out: {part} is being written by another process"):
-        _remove_all(part.iterdir())  # of a process that was killed
+        _remove_all(part.iterdir())  # left by a process that was killed
         try:
-            # The umask, read off a new file: to ask for it is to change it, for all threads.
+            # The umask, read from a new file: to query it is to change it, for all threads.
             probe = part / ".umask"
             os.close(os.open(probe, os.O_CREAT | os.O_WRONLY, 0o777))
             umask = 0o777 & ~stat.S_IMODE(probe.stat().st_mode)
@@ -430,7 +433,7 @@ def staged_folder(
                 seal(part)
             _set_modes_and_sync(part, folder, public, umask)
             _swap_folders(part, folder)
-        except BaseException:  # after a swap the name may be another process's already
+        except BaseException:  # after a swap the name may already be another process's
             shutil.rmtree(part, ignore_errors=True)
             raise
 
@@ -446,7 +449,7 @@ def _remove_all(paths: Iterable[Path]) -> None:
 
 
 def _set_modes_and_sync(part: Path, old: Path, public: Sequence[str], umask: int) -> None:
-    """Set the modes of all files and folders, and have them on disk."""
+    """Set the modes of all files and folders, and sync the files to disk."""
     names = _relative_file_names(part)
     open_to_all = _names_matching(names, public)
     open_to_all += [MARKER_FILE, SEAL_FILE] if open_to_all else []
@@ -467,8 +470,8 @@ def _set_modes_and_sync(part: Path, old: Path, public: Sequence[str], umask: int
 
 
 def _swap_folders(part: Path, folder: Path) -> None:
-    """Put ``part`` in the place of ``folder``; a kill in between is mended by
-    ``_finish_killed_swap``."""
+    """Put ``part`` in the place of ``folder``; :func:`_finish_killed_swap` repairs a kill in
+    between."""
     folder = folder.resolve()
     if part.parent == folder:  # a mount point: nothing can take its place
         _remove_all(_folder_entries(folder))
@@ -488,7 +491,7 @@ def _swap_folders(part: Path, folder: Path) -> None:
 
 
 def _finish_killed_swap(folder: Path) -> None:
-    """Finish or undo a swap in which we were killed."""
+    """Finish or undo a swap during which the process was killed."""
     old = _staging_path(folder, "old")
     if old.is_dir() and find_marker(old) is not None:
         if folder.exists():

@@ -1,4 +1,4 @@
-"""Bars on a terminal; elsewhere, as in a log, a line every half a minute.
+"""Progress bars on a terminal; elsewhere, such as in a log, a line every half a minute.
 
 >>> bar_options(False)
 {'disable': True}
@@ -10,14 +10,14 @@ import sys
 from typing import Any
 
 SECONDS_PER_LINE = 30
-"""Between two lines where nobody watches; what is done before the first one prints none."""
+"""The time between two lines where there is no terminal; work that ends before prints none."""
 _LINE = "{desc}: {n_fmt} of {total_fmt} {unit}, {elapsed}, {remaining} left\n"
 _LINE_WITHOUT_END = "{desc}: {n_fmt}{unit}, {elapsed}\n"
 
 
 def bar_options(shown: bool, *, total: int | None = None) -> dict[str, Any]:
-    """What tqdm is told of a bar of so many steps: nothing on a terminal, to print whole lines
-    elsewhere, and no more of one that is not ``shown``."""
+    """The options of tqdm for a bar of ``total`` steps: its own defaults on a terminal, complete
+    lines elsewhere, and no bar at all unless it is ``shown``."""
     if not shown:
         return {"disable": True}
     if sys.stderr and sys.stderr.isatty():

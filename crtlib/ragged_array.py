@@ -1,7 +1,7 @@
 """Rows of different lengths in one array: texts as tokens, or a mark for each of their tokens.
 
-A list of a Python list for each text takes some 36 bytes a token; this takes four, and one for a
-mark. It can lie in a folder that several processes map into memory.
+A Python list for each text takes some 36 bytes a token; this takes four, and one for a mark. It can
+be in a folder that several processes map into memory.
 
 >>> rows = RaggedArray.of([[0, 5, 1], [0, 1]])
 >>> len(rows), rows[0].tolist(), rows[1:].tolist(), rows.lengths.tolist()
@@ -39,8 +39,8 @@ class RaggedArray(Sequence[Any]):
     def of(
         cls, rows: Iterable[Sequence[int]], kind: Literal["int32", "bool"] = "int32"
     ) -> "RaggedArray":
-        """The rows in one array; what is no array of this kind yet is read once, and no row of it
-        is kept.
+        """The rows in one array. Rows that are not yet an array of this kind are read once, and
+        none of them is kept.
 
         Raises OverflowError for a number beyond 32 bits.
         """
@@ -55,23 +55,23 @@ class RaggedArray(Sequence[Any]):
 
     @classmethod
     def joined(cls, tables: Sequence["RaggedArray"]) -> "RaggedArray":
-        """The rows of all, copied."""
+        """The rows of all tables, copied."""
         lengths = np.concatenate([[0], *(table.lengths for table in tables)])
         values = [t.values[t.starts[0] : t.starts[-1]] for t in tables]
         return cls(np.concatenate(values), np.cumsum(lengths))
 
     @classmethod
     def open(cls, folder: Path) -> "RaggedArray":
-        """What :meth:`save` wrote, mapped into memory: processes that open it share its pages."""
+        """The rows that :meth:`save` wrote, mapped into memory: processes share the pages."""
         return cls(
             np.load(files.check_regular_file(folder / VALUES), mmap_mode="r"),
             np.load(files.check_regular_file(folder / STARTS)),
         )
 
     def save(self, folder: Path) -> None:
-        """Write the rows into a new folder, for the owner alone: they are the text.
+        """Write the rows into a new folder that only the owner can read, since they are the text.
 
-        Raises FileExistsError where there is one already.
+        Raises FileExistsError if the folder exists.
         """
         folder.mkdir(mode=0o700)
         np.save(folder / VALUES, self.values[self.starts[0] : self.starts[-1]])
@@ -79,7 +79,7 @@ class RaggedArray(Sequence[Any]):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Of each row, (rows,)."""
+        """The length of each row, (rows,)."""
         return np.diff(self.starts)
 
     def __len__(self) -> int:

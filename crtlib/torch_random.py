@@ -1,4 +1,4 @@
-"""The random generator of PyTorch, which all threads share: one of them draws at a time."""
+"""The random generator of PyTorch, which all threads share: only one of them draws at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TORCH_RNG_LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def seeded_torch_rng(seed: int) -> Iterator[None]:
-    """Torch's own generator from ``seed`` on, as it was afterwards. Layers draw their first
-    weights from no other.
+    """Seed torch's own generator inside, and restore it afterwards. Layers can draw their first
+    weights from no other generator.
 
     >>> with seeded_torch_rng(0):
     ...     first = torch.rand(2)

@@ -47,9 +47,9 @@ NonEmptyStr = Annotated[str, Field(min_length=1)]
 def checked_dataclass(cls: type[T]) -> type[T]:
     """A frozen, keyword-only dataclass that checks its fields' types and ranges when it is made.
 
-    ``dataclasses.replace``, ``asdict`` and ``fields`` work as on any other. Integers become floats
-    where a float is asked for, so that 3 and 3.0 are one value; nothing else is converted. Raises
-    :class:`ParameterError`, one line, for a bad or unknown field.
+    ``dataclasses.replace``, ``asdict`` and ``fields`` work as on any other. An integer becomes a
+    float if the field is one, so that 3 and 3.0 are one value; nothing else is converted. Raises
+    :class:`ParameterError`, in one line, for a bad or unknown field.
     """
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)

@@ -1,3 +1,3 @@
-"""The version of the distribution, the only place that has it."""
+"""The version of the distribution, which is written only here."""
 
 __version__ = "0.3.0"
