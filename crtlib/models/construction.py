@@ -1,4 +1,4 @@
-"""A model from its shape.
+"""Build a model from its shape.
 
 >>> from crtlib.models.specs import ModelSpec
 >>> type(build_model(ModelSpec("lstm", vocab_size=10, embedding=4, hidden=4), 0)).__name__
@@ -16,7 +16,8 @@ from crtlib.torch_random import seeded_torch_rng
 
 # --------------------------------------------------------------------------- building
 def build_model(spec: ModelSpec, seed: int) -> nn.Module:
-    """A fresh model on the CPU, the same for the same ``seed``; global randomness is untouched."""
+    """A fresh model on the CPU, the same for the same ``seed``; global generators stay as they
+    are."""
     with seeded_torch_rng(seed):
         return RecurrentLM(spec) if spec.recurrent else _build_transformer(spec)
 

@@ -1,4 +1,4 @@
-"""A trained model and its tokenizer, in a folder of this machine and never in a pickle.
+"""Save and load a trained model and its tokenizer, in a local folder and never in a pickle.
 
 >>> import tempfile
 >>> try:
@@ -29,12 +29,12 @@ from crtlib.text.records import MASK
 from crtlib.text.tokenizer import AnyTokenizer, BpeTokenizer, copy_backend_tokenizer
 
 MAX_GENERATED_TOKENS = 256
-"""Tokens that ``generate`` writes at most where nobody says how many."""
+"""The most tokens that ``generate`` writes unless another number is given."""
 
 
 def load_model(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
-    """Model and tokenizer of a local folder: one that :func:`save_model` wrote, or a transformers
-    causal model with its fast tokenizer, as safetensors.
+    """Load the model and the tokenizer in a local folder, which :func:`save_model` wrote or which
+    holds a causal transformers model with its fast tokenizer, as safetensors.
 
     Args:
         folder: On this machine; nothing is fetched.
@@ -46,7 +46,7 @@ def load_model(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
         ValueError: For anything else, in one line.
 
     Guarantee:
-        No code of the folder is run, and pickled weights, which could hold some, are not opened.
+        No code in the folder is run, and pickled weights, which could hold code, are not opened.
         Test: ``tests/attacks/test_leakage.py::test_transformers_folders``.
     """
     folder = Path(folder)
@@ -84,13 +84,13 @@ def save_model(
     template: str | None = None,
     base: str | None = None,
 ) -> tuple[str, ...]:
-    """Write a model of ours, its tokenizer and its shape to ``folder``, each file atomically; the
-    names of the files.
+    """Write a model of ours, its tokenizer and its shape to ``folder``, each file atomically.
+    Return the names of the files.
 
-    Without a ``spec`` it is a folder that ``transformers`` loads, generates with and serves:
-    config, generation config with the end token, safetensors, and the tokenizer, with ``template``
-    (Jinja) as its chat template. A model with adapters is written merged, and the adapters alone
-    into ``adapter/``, for the model ``base``."""
+    Without a ``spec``, ``transformers`` can load, generate with and serve the folder: it has the
+    config, the generation config with the end token, safetensors, and the tokenizer, with
+    ``template`` (Jinja) as its chat template. A model with adapters is written merged, and the
+    adapters alone are written into ``adapter/``, for the model ``base``."""
     folder = Path(folder)
     if spec is None:
         from transformers import GenerationConfig
@@ -113,7 +113,7 @@ def save_model(
                 for adapter_config in adapter.peft_config.values():
                     adapter_config.base_model_name_or_path = base or ""
                 adapter.save_pretrained(folder / "adapter", save_embedding_layers=False)
-                (folder / "adapter" / "README.md").unlink(missing_ok=True)  # nobody has filled it
+                (folder / "adapter" / "README.md").unlink(missing_ok=True)  # an unfilled template
         return ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
     with files.replace_atomically(folder / "model.safetensors") as part:
         safetensors.torch.save_model(model, str(part))
@@ -125,8 +125,8 @@ def save_model(
 def save_fast_tokenizer(
     tokenizer: BpeTokenizer, folder: Path, template: str | None, longest: int | None
 ) -> None:
-    """Write a tokenizer as ``transformers`` reads it: with the begin token in front of every text,
-    and ``<MASK>`` shown as it is."""
+    """Write a tokenizer in the form that ``transformers`` reads: with the begin token in front of
+    every text, and with ``<MASK>`` shown when text is decoded."""
     from transformers import PreTrainedTokenizerFast
 
     content = json.loads(tokenizer.json)
@@ -166,9 +166,9 @@ def load_crtlib_folder(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec
 
 
 def check_vocabulary(model: nn.Module, tokenizer: AnyTokenizer) -> None:
-    """Raise ``ValueError`` where the tokenizer cannot be the one that the model was trained with.
+    """Raise ``ValueError`` if the tokenizer cannot be the one that the model was trained with.
 
-    A model may have some rows more than the tokenizer has tokens: padding to a multiple of 64.
+    A model may have a few more rows than the tokenizer has tokens: padding to a multiple of 64.
     """
     rows = len(interface.output_head(model).weight)
     size = copy_backend_tokenizer(tokenizer).get_vocab_size()

@@ -1,4 +1,4 @@
-"""Text of a model, token by token: of any model of this library, recurrent ones too.
+"""Generate text token by token, with any model of this library, recurrent ones included.
 
 >>> import tempfile
 >>> from crtlib.models import folder as model_folder
@@ -36,17 +36,17 @@ from crtlib.models.scoring import check_causal, head_logprobs
 from crtlib.text.tokenizer import BpeTokenizer
 
 MAX_CONTINUATIONS = 10_000
-"""Continuations of one prompt that are drawn at once, at most."""
+"""The most continuations of one prompt that are drawn at once."""
 MIN_TEMPERATURE = 1e-6
-"""The least temperature above 0: a smaller one divides beyond what floats hold."""
+"""The least temperature above 0: dividing by a smaller one exceeds what floats can hold."""
 
 
 @dataclass(frozen=True)
 class PrefixState:
-    """What a model remembers of ``length`` tokens, for a batch of prefixes.
+    """What a model remembers of the first ``length`` tokens, for a batch of prefixes.
 
     ``layers`` holds a tuple of tensors for each layer, all with the batch first: output and cell
-    of a recurrent layer, keys and values of an attention layer.
+    for a recurrent layer, keys and values for an attention layer.
     """
 
     length: int
@@ -60,14 +60,16 @@ class PrefixState:
 
 
 def read_prefix(model: nn.Module, prefix: Sequence[int] | Tensor) -> tuple[PrefixState, Tensor]:
-    """Read one prefix (L,) or a batch of them (B, L): its state, and the log-probabilities (B, V)
-    of the next token. The model is read as it is: call ``model.eval()`` if it has dropout."""
+    """Read one prefix (L,) or a batch of them (B, L); return the state, and the log-probabilities
+    (B, V) of the next token. The model is used as it is: call ``model.eval()`` if it has
+    dropout."""
     ids = torch.as_tensor(prefix, dtype=torch.long, device=device_of(model))
     return _read_tokens(model, None, ids[None] if ids.ndim == 1 else ids)
 
 
 def extend_prefix(model: nn.Module, state: PrefixState, ids: Tensor) -> tuple[PrefixState, Tensor]:
-    """Feed one token (B,) to each prefix: the new state, and log-probabilities (B, V) of the next.
+    """Feed one token (B,) to each prefix; return the new state, and the log-probabilities (B, V) of
+    the next token.
 
     ``state`` itself stays valid. Works in the precision of the model, float32 or float64.
     """
@@ -112,14 +114,14 @@ def generate_text(
     n: int = 1,
     seed: int | None = None,
 ) -> list[str]:
-    """``n`` continuations of ``prompt`` by the model of a folder, without the prompt.
+    """``n`` continuations of ``prompt`` by the model in a folder, without the prompt.
 
-    Each ends where the model says so, or after ``max_tokens``. ``temperature`` 0 takes the
-    likeliest token; ``top_p`` draws from the likeliest ones that have this share of probability
-    together. ``seed=None``: from the operating system.
+    Each ends where the model ends it, or after ``max_tokens``. ``temperature`` 0 takes the
+    likeliest token; ``top_p`` draws from the likeliest tokens that together have this share of the
+    probability. ``seed=None`` takes a seed from the operating system.
 
-    Raises ``ValueError`` for a value that is not allowed, and for a model whose scores are no
-    numbers: its training diverged.
+    Raises ``ValueError`` for a value that is not allowed, and for a model whose scores are not
+    numbers because its training diverged.
     """
     check_allowed("max_tokens", max_tokens, max_tokens >= 1, "at least 1")
     warm = temperature == 0 or MIN_TEMPERATURE <= temperature < float("inf")

@@ -1,8 +1,8 @@
-"""Language models behind one small interface, so that training and attacks never ask which kind.
+"""Language models behind one small interface, so training and attacks need not know their kind.
 
-:func:`hidden_states` and :func:`output_head` are all that training needs, of our recurrent models
-and of the causal ones of ``transformers``, also wrapped by ``peft``; :mod:`crtlib.models.scoring`
-reads them as well.
+:func:`hidden_states` and :func:`output_head` are all that training needs from our recurrent models
+and from causal models of ``transformers``, also if ``peft`` wraps them.
+:mod:`crtlib.models.scoring` uses them as well.
 
 >>> model = RecurrentLM(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5))
 >>> h = hidden_states(model, torch.tensor([[1, 2, 3]]))
@@ -75,14 +75,15 @@ class Head:
 
 
 def unwrap_model(model: nn.Module) -> Any:
-    """The model of ``transformers`` inside: of one that ``peft`` has wrapped, with its adapters."""
+    """The model of ``transformers`` inside one that ``peft`` has wrapped, with its adapters; any
+    other model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def layers_below_head(model: nn.Module) -> Any:
-    """The part of a model of ``transformers`` that makes what its output layer reads.
+    """The part of a ``transformers`` model that computes the input of its output layer.
 
-    Raises ValueError where ``transformers`` does not say which part that is, as of Llama 4.
+    Raises ValueError if ``transformers`` does not state which part that is, as for Llama 4.
     """
     whole = unwrap_model(model)
     if whole.base_model is whole:
@@ -96,7 +97,7 @@ def layers_below_head(model: nn.Module) -> Any:
 def output_head(model: nn.Module) -> Head:
     """The output layer of any model of this library.
 
-    Raises ValueError where it is no plain linear map (an adapter on it would be left out).
+    Raises ValueError if it is not a plain linear map (an adapter on it would be left out).
     """
     if isinstance(model, RecurrentLM):
         return Head(model.head.weight, model.head.bias)
@@ -109,8 +110,9 @@ def output_head(model: nn.Module) -> Head:
 
 
 def _logit_scale(config: Any) -> float:
-    """By what an architecture multiplies its logits: Cohere, Granite and Falcon H1 do. One that
-    says so elsewhere is refused before it is trained (:mod:`crtlib.training.probe`)."""
+    """The factor by which an architecture multiplies its logits, as Cohere, Granite and Falcon H1
+    do. A model that states it elsewhere is refused before training
+    (:mod:`crtlib.training.probe`)."""
     scale = 1.0
     for name in ("logit_scale", "lm_head_multiplier"):
         scale *= float(getattr(config, name, None) or 1.0)
@@ -118,7 +120,7 @@ def _logit_scale(config: Any) -> float:
 
 
 def hidden_states(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """What the head reads: ids (B, T) -> (B, T, hidden).
+    """The input of the head: ids (B, T) -> (B, T, hidden).
 
     ``lengths`` (B,) hides padding from models that look ahead (BERT); the others need no mask.
     """
@@ -150,8 +152,8 @@ def hidden_states(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) 
 
 @functools.cache
 def _skip_packing_check() -> None:
-    """Tell ``transformers`` of positions that are of one text a row: it would look, and so wait for
-    a GPU."""
+    """Tell ``transformers`` which positions have one text in each row. Otherwise it would look, and
+    so wait for the GPU."""
     from transformers import masking_utils
 
     look = masking_utils.find_packed_sequence_indices
@@ -161,21 +163,21 @@ def _skip_packing_check() -> None:
 
 
 def context_length(model: nn.Module) -> int | None:
-    """The longest sequence that the model reads; ``None``: no limit (also BLOOM's)."""
+    """The length of the longest sequence that the model reads; None: no limit (as for BLOOM)."""
     if isinstance(model, RecurrentLM):
         return None
     config = unwrap_model(model).config
-    # MPT's slopes for attention are made for that many tokens, under another name.
+    # MPT makes its slopes for attention for this many tokens, under another name.
     return getattr(config, "max_position_embeddings", getattr(config, "max_seq_len", None))
 
 
 def is_causal(model: nn.Module) -> bool:
-    """Whether it predicts the next token (and not a masked one)."""
+    """Whether the model predicts the next token (and not a masked one)."""
     return not type(unwrap_model(model)).__name__.endswith("ForMaskedLM")
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model is. Raises ValueError for a model on several devices."""
+    """The device of the model. Raises ValueError for a model on several devices."""
     devices = sorted({str(p.device) for p in model.parameters()})
     if len(devices) != 1:
         raise ValueError(f"model: is on {' and '.join(devices)}: must be on one device")

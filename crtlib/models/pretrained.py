@@ -1,4 +1,4 @@
-"""A pre-trained causal model of ``transformers``, ready to be trained here, whole or by adapters.
+"""A pre-trained causal model of ``transformers``, ready to be trained in full or by adapters.
 
 >>> import tempfile
 >>> try:
@@ -52,20 +52,20 @@ NO_MODEL_DESCRIBED = "its config.json describes no model that can be built"
 
 
 def resolve_model_path(name: StrPath) -> str:
-    """The folder or hub id of a model: "smollm2" lies in the cache (:func:`smollm2_folder`); any
+    """The folder or hub id of a model: "smollm2" is in the cache (:func:`smollm2_folder`), and any
     other name is a folder or a hub id itself."""
     return str(smollm2_folder()) if str(name) == SMOLLM2_NAME else str(name)
 
 
 def base_model_name(name: StrPath) -> str:
-    """What a model card calls a model: its hub id, or the last part of its folder's path."""
+    """The name of a model in a model card: its hub id, or the last part of its folder's path."""
     if str(name) == SMOLLM2_NAME:
         return SMOLLM2_HUB_ID
     return Path(name).name if Path(name).is_dir() else str(name)
 
 
 def model_fingerprint(name_or_folder: str | Path) -> str:
-    """What tells one starting point from another: the files of a folder, or the hub's name."""
+    """A hash that identifies a starting point, by the files of a folder or by the hub's name."""
     if str(name_or_folder) == SMOLLM2_NAME:
         return hashlib.sha256(f"{SMOLLM2_PACKAGE} {SMOLLM2_PACKAGE_VERSION}".encode()).hexdigest()
     folder, digest = Path(name_or_folder), hashlib.sha256(str(name_or_folder).encode())
@@ -78,7 +78,7 @@ def model_fingerprint(name_or_folder: str | Path) -> str:
 
 def load_model_config(name: StrPath, *, masked: bool = False) -> Any:
     """The configuration of a causal model, or of a ``masked`` one (BERT), without dropout: its
-    randomness would be no stream of the run
+    randomness would come from no random stream of the run
     (:func:`crtlib.training.layer_rules.refuse_unfit_layers`).
 
     Raises ``ValueError`` for a model of another kind, for pickled weights and for an adapter.
@@ -100,8 +100,8 @@ def load_model_config(name: StrPath, *, masked: bool = False) -> Any:
 
 
 def count_config_parameters(config: Any, kind: Any = None) -> int:
-    """How many parameters a model of this configuration has, a causal one or one of this ``kind``.
-    The model is built without memory for its weights."""
+    """The number of parameters of a model with this configuration, which is causal or of this
+    ``kind``. The model is built without memory for its weights."""
     from transformers import AutoModelForCausalLM
 
     kind = kind or AutoModelForCausalLM
@@ -111,10 +111,10 @@ def count_config_parameters(config: Any, kind: Any = None) -> int:
 
 
 def count_pretrained_parameters(name: StrPath) -> int:
-    """How many parameters a causal model of the hub, or of a local folder, has by its
+    """The number of parameters of a causal model from the hub, or in a local folder, by its
     ``config.json``.
 
-    Raises ``ValueError`` in one line where none can be built from it.
+    Raises ``ValueError`` in one line if no model can be built from it.
     """
     config = load_model_config(name)
     with foreign_model(name, f"init={str(name)!r}", NO_MODEL_DESCRIBED):
@@ -123,7 +123,7 @@ def count_pretrained_parameters(name: StrPath) -> int:
 
 @contextlib.contextmanager
 def hide_progress_bars() -> Iterator[None]:
-    """Without the bars of ``transformers``, which move where nobody looks."""
+    """Hide the progress bars of ``transformers`` inside, as nobody watches them there."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -136,12 +136,12 @@ def hide_progress_bars() -> Iterator[None]:
 
 
 def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Module:
-    """A causal (or ``masked``) model of the hub, or of a local folder, in float32; safetensors
-    files only.
+    """A causal (or ``masked``) model from the hub, or in a local folder, in float32; only from
+    safetensors files.
 
     Raises ``ValueError`` if its logits are not a linear map of its last hidden state (with an
-    optional soft cap): the fused loss and the scores would not be those of the model. Also where
-    ``config.json`` asks for more than the files hold: to build that could take all memory.
+    optional soft cap), as the fused loss and the scores would then not be those of the model. Also
+    if ``config.json`` asks for more than the files hold, as building that could take all memory.
     """
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
@@ -153,7 +153,7 @@ def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Modu
         options["attn_implementation"] = "eager"  # the other kernels leave the cap out
     option = f"init={str(name_or_folder)!r}"
     with foreign_model(name_or_folder, option, "its files make no model"), hide_progress_bars():
-        # A weight has four bits at least.
+        # A weight takes at least four bits.
         if folder.is_dir() and count_config_parameters(config, kind) > 2 * bytes_of_files:
             raise ForeignFileError("its weights are fewer than config.json says")
         model: nn.Module = kind.from_pretrained(
@@ -177,12 +177,11 @@ def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Modu
 
 
 def load_with_added_tokens(name_or_folder: StrPath, tokenizer: BpeTokenizer) -> nn.Module:
-    """A pre-trained model with room for the tokens that ``tokenizer`` added to its own
-    (:func:`crtlib.text.tokenizer.adapt_tokenizer`); their embeddings start at the mean of the
-    others.
+    """A pre-trained model with embeddings for the tokens that ``tokenizer`` adds to the model's own
+    (:func:`crtlib.text.tokenizer.adapt_tokenizer`). They start at the mean of the others.
 
-    Raises ``ValueError`` as :func:`load_pretrained`, and for a vocabulary smaller than the model's
-    own.
+    Raises ``ValueError`` as :func:`load_pretrained` does, and for a vocabulary smaller than the
+    model's own.
     """
     model: Any = load_pretrained(name_or_folder)
     table = model.get_input_embeddings().weight
@@ -205,15 +204,15 @@ def load_with_added_tokens(name_or_folder: StrPath, tokenizer: BpeTokenizer) -> 
 
 
 def with_gradient_checkpointing(model: nn.Module) -> nn.Module:
-    """The model, changed so that a backward pass computes what is inside of a block again, instead
-    of keeping it: less memory for a third more time, and the same gradients.
+    """The model, changed so that a backward pass computes the inside of each block again instead of
+    keeping it. It takes less memory and a third more time, and gives the same gradients.
 
-    Raises ``ValueError`` for a model that cannot: a recurrent one has no blocks.
+    Raises ``ValueError`` for a model that cannot do this: a recurrent one has no blocks.
     """
     whole = unwrap_model(model)
     if not getattr(whole, "supports_gradient_checkpointing", False):
         raise ValueError("gradient_checkpointing: needs a transformer")
-    enable = getattr(whole, "activation_checkpointing_enable", None)  # its name of tomorrow
+    enable = getattr(whole, "activation_checkpointing_enable", None)  # its name in later versions
     (enable or whole.gradient_checkpointing_enable)({"use_reentrant": False})
     return model
 
@@ -223,11 +222,12 @@ def with_lora(
     model: nn.Module, rank: int, *, alpha: float | None = None, targets: str = ALL_LINEAR, seed: int
 ) -> nn.Module:
     """The model with adapters of this rank (LoRA, Hu et al. 2022) on the layers ``targets``
-    ("all-linear", or names joined by commas); they alone learn. ``alpha``: twice the rank.
+    ("all-linear", or names joined by commas); only the adapters learn. ``alpha`` is twice the rank
+    by default.
 
-    The output layer gets none. Raises ``ValueError`` without the package ``peft``, for targets that
-    are not there, and for those that take no adapter or cannot be read with one: a router of
-    experts, of which ``peft`` takes the two results for one.
+    The output layer gets no adapter. Raises ``ValueError`` without the package ``peft``, for
+    targets that are not there, and for targets that take no adapter or do not work with one. An
+    example is a router of experts, whose two results ``peft`` takes for one.
     """
     try:
         import peft
@@ -254,8 +254,8 @@ def with_lora(
 
 
 def merge_adapters(model: nn.Module) -> nn.Module:
-    """A plain model of ``transformers``: the adapters added to a copy of the weights, in float32;
-    the model itself where it has none."""
+    """A plain model of ``transformers`` in which the adapters are added to a copy of the weights,
+    in float32; the model itself if it has no adapters."""
     if unwrap_model(model) is model:
         return model
     wrapped: Any = copy.deepcopy(model)

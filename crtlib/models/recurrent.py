@@ -1,7 +1,7 @@
 """LSTM and GRU layers as one node of the graph each, with the backward pass written out.
 
-The per-example gradients of a recurrent layer need the gradient of every gate at every step,
-which ``nn.LSTM`` keeps to itself; here it is a by-product of one backward pass.
+The per-example gradients of a recurrent layer need the gradient of every gate at every step, which
+``nn.LSTM`` does not expose; here it is a by-product of one backward pass.
 
 >>> Lstm(3, 4)(torch.ones(2, 5, 3)).shape
 torch.Size([2, 5, 4])
@@ -18,15 +18,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LayerState = tuple[Tensor, ...]
-"""What a recurrence carries on, each (batch, hidden): its output, and the cell of an LSTM."""
+"""What a recurrence carries from step to step, each (batch, hidden): its output, and the cell of an
+LSTM."""
 GradientPairs = list[tuple[Tensor, Tensor]]
 GradientSink = Callable[[GradientPairs], None]
 SIGMOID_BACKWARD, TANH_BACKWARD = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 FUSED_DEVICE_KINDS = frozenset({"cuda"})
-"""Kinds of device whose kernel for a whole recurrence (cuDNN) gives the gradient of its gates."""
+"""Kinds of device whose kernel for a complete recurrence (cuDNN) gives the gradient of its
+gates."""
 BACKWARD_CHUNK_NUMBERS = 2**17
-"""Numbers that a backward pass prepares at once, for as many steps as that is: few operators where
-the steps are small, and nothing that leaves the cache where they are large."""
+"""Numbers that a backward pass prepares at once, for as many steps as they cover: few operators if
+the steps are small, and nothing that leaves the cache if they are large."""
 
 
 class _RecurrentScan(torch.autograd.Function):
@@ -51,7 +53,7 @@ class _RecurrentScan(torch.autograd.Function):
         x, *_ = ctx.saved_tensors
         with torch.inference_mode():
             pairs = ctx.cell.scan_backward(x, grad, ctx.saved)
-        # The first pair is that of the input, whose gradient is autograd's: no inference tensor.
+        # The first pair is for the input; autograd takes its gradient, so no inference tensor.
         dx = pairs[0][1] @ ctx.cell.weights()[0].detach()[:, : ctx.cell.inputs]
         if ctx.sink is not None:
             ctx.sink(pairs)
@@ -64,24 +66,24 @@ class _RecurrentScan(torch.autograd.Function):
 
 
 class RecurrentLayer(nn.Module):
-    """What LSTM and GRU share. ``self.sink`` is set by the clipping engine for one step.
+    """Base class of the LSTM and GRU layers. The clipping engine sets ``self.sink`` for one step.
 
     A layer names its weights and their ``shapes``: (weight, bias) of each linear map, in the order
-    of the pairs of ``scan_backward``.
+    of the pairs from ``scan_backward``.
 
-    ``run(x, state)``: outputs (batch, time, hidden) from ``state``, and the state after the last
-    step, by torch's own kernel.
+    ``run(x, state)``: the outputs (batch, time, hidden) from ``state``, and the state after the
+    last step, by torch's own kernel.
 
-    ``scan(x, state)``: the outputs, and what ``scan_backward`` needs: torch keeps it to itself, but
-    the gates of all steps at once follow from the outputs.
+    ``scan(x, state)``: the outputs, and what ``scan_backward`` needs. Torch does not expose the
+    gates, but those of all steps at once follow from the outputs.
 
     ``scan_backward(x, grad, saved)``: the pairs (inputs, gradient of the pre-activations) of each
-    linear map, (batch, time, ·), in inference mode, as its many small operators then cost a tenth
-    less.
+    linear map, (batch, time, ·). It runs in inference mode, in which its many small operators cost
+    a tenth less.
 
     ``fused(x, sink)``: the forward pass in torch's own kernel, whose backward pass gives what
-    ``sink`` needs. It is fed the pre-activations through an identity, so the gradient of its input
-    is that of the gates.
+    ``sink`` needs. The kernel is fed the pre-activations through an identity, so the gradient of
+    its input is that of the gates.
     """
 
     run: Callable[[Tensor, LayerState | None], tuple[Tensor, LayerState]]
@@ -103,8 +105,8 @@ class RecurrentLayer(nn.Module):
     def carrying(self, state: LayerState) -> Iterator[None]:
         """While active, ``forward`` starts from ``state``, each (batch, hidden), instead of zeros.
 
-        No gradient flows into it. Rows are those of the forward pass, the longest example
-        first (:mod:`crtlib.training.clipping`).
+        No gradient flows into ``state``. Its rows are those of the forward pass, the longest
+        example first (:mod:`crtlib.training.clipping`).
         """
         self.initial = tuple(x.detach() for x in state)
         try:
@@ -113,11 +115,11 @@ class RecurrentLayer(nn.Module):
             self.initial = self.saved = None
 
     def weights(self) -> list[nn.Parameter]:
-        """In the order in which the layer names them."""
+        """The weights, in the order in which the layer names them."""
         return list(self.parameters())
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, time, inputs) -> (batch, time, hidden)
-        with torch.autocast(x.device.type, enabled=False):  # a long recurrence wants precision
+        with torch.autocast(x.device.type, enabled=False):  # a long recurrence needs precision
             x = x.to(next(self.parameters()).dtype)
             fused = x.device.type in FUSED_DEVICE_KINDS
             if self.initial is None and (fused or not torch.is_grad_enabled()):
@@ -131,7 +133,7 @@ class RecurrentLayer(nn.Module):
 
 
 class Lstm(RecurrentLayer):
-    """One LSTM layer, the numbers of ``nn.LSTM``, as one linear map of ``[x_t, h_{t-1}]``.
+    """One LSTM layer with the results of ``nn.LSTM``, as one linear map of ``[x_t, h_{t-1}]``.
 
     Rows of ``weight`` (4 hidden, inputs + hidden) are the gates in the order o, i, f, g: one
     sigmoid serves the first three, and the last three share the gradient of the cell.
@@ -178,8 +180,8 @@ class Lstm(RecurrentLayer):
         return out, (gates, cells, cells[1:].tanh(), before)
 
     def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Output and cell (batch, hidden) of each row after ``lengths`` (batch,) of its inputs, in
-        the last forward pass; only inside :meth:`carrying`."""
+        """The output and cell (batch, hidden) of each row after ``lengths`` (batch,) of its inputs,
+        in the last forward pass; available only inside :meth:`carrying`."""
         _, cells, _, out = self.saved  # [t] is before step t
         rows = torch.arange(len(lengths), device=out.device)
         lengths = lengths.to(out.device, non_blocking=True)
@@ -218,10 +220,10 @@ class Lstm(RecurrentLayer):
 
 
 class Gru(RecurrentLayer):
-    """One GRU layer, the numbers of ``nn.GRU``: gates r, z, n, and a map each for x and h.
+    """One GRU layer with the results of ``nn.GRU``: gates r, z, n, and one map each for x and h.
 
-    The reset gate multiplies the recurrent part of n alone, so the two maps see different
-    gradients and cannot be one, as they are in :class:`Lstm`.
+    The reset gate multiplies only the recurrent part of n. So the two maps see different gradients,
+    and cannot be joined into one as in :class:`Lstm`.
     """
 
     weight_h: nn.Parameter
@@ -288,18 +290,19 @@ class Gru(RecurrentLayer):
 
 
 def _gate_inputs_by_time(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """What each gate gets of the input, (time, batch, gates): in order, products are faster."""
+    """What each gate gets from the input, (time, batch, gates): products are faster in this
+    order."""
     return F.linear(x.transpose(0, 1).contiguous(), weight, bias)
 
 
 def _unbind_steps(*parts: Tensor, backwards: bool = False) -> Iterator[tuple[Tensor, ...]]:
-    """The parts of each step, of tensors whose first dimension is time."""
+    """The parts of each step, from tensors whose first dimension is time."""
     steps = zip(*map(torch.unbind, parts), strict=True)
     return iter(list(steps)[::-1]) if backwards else steps
 
 
 def _step_chunks(gates: Tensor) -> Iterator[slice]:
-    """All steps of (time, batch, ·), the last ones first, as many at once as stay in the cache."""
+    """All steps of (time, batch, ·), the last first, in chunks that fit into the cache."""
     several = max(1, BACKWARD_CHUNK_NUMBERS // max(1, 2 * gates.shape[1:].numel()))
     for end in range(len(gates), 0, -several):
         yield slice(max(0, end - several), end)
@@ -314,7 +317,8 @@ def _run_torch_kernel(
     *,
     states: int,
 ) -> tuple[Tensor, LayerState]:
-    """``torch.lstm`` or ``torch.gru`` of one layer: (batch, time, hidden), and the last state."""
+    """Run ``torch.lstm`` or ``torch.gru`` for one layer: (batch, time, hidden), and the last
+    state."""
     start = state or [x.new_zeros(len(x), weights[1].shape[1])] * states
     if not x.numel():  # no text, or no step
         return x.new_zeros(*x.shape[:2], start[0].shape[1]), tuple(start)
@@ -328,10 +332,10 @@ def _run_torch_kernel(
 def _feed_preactivations(
     run: Callable[..., Any], x: Tensor, weight: Tensor, bias: Tensor, *rest: Tensor, states: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Pre-activations by the input, fed through an identity; the outputs, and those before each
-    step, zeros before the first."""
+    """Compute the pre-activations from the input and feed them to a kernel through an identity.
+    Return them, the outputs, and the output before each step, which is zero before the first."""
     gates = F.linear(x, weight, bias)
-    if torch.is_grad_enabled() and not gates.requires_grad:  # nothing before it learns
+    if torch.is_grad_enabled() and not gates.requires_grad:  # if nothing before it learns
         gates.requires_grad_()
     identity = torch.eye(gates.shape[2], dtype=gates.dtype, device=gates.device)
     out, _ = _run_torch_kernel(run, gates, [identity, *rest], None, states=states)

@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens, and a model that is asked step by step.
+"""The log-probabilities of tokens under a model.
 
 >>> from crtlib.models.construction import build_model
 >>> from crtlib.models.specs import ModelSpec
@@ -25,14 +25,14 @@ from crtlib.models.interface import (
 )
 
 MAX_BATCH_TOKENS = 16_384
-"""Padded tokens that are read together, at most."""
+"""The most padded tokens that are read together."""
 
 SequenceScorer = Callable[[Sequence[Sequence[int]]], tuple[list[np.ndarray], list[np.ndarray]]]
-"""What scores texts as :func:`token_scores` does, here or elsewhere."""
+"""A function that scores texts as :func:`token_scores` does, in this process or elsewhere."""
 
 
 def head_logprobs(layer: Head, h: Tensor) -> Tensor:
-    """Log-softmax in float32 at least."""
+    """The log-softmax of the logits, at least in float32."""
     z = layer.logits(h)
     return torch.log_softmax(z, -1, dtype=torch.promote_types(z.dtype, torch.float32))
 
@@ -51,10 +51,11 @@ def token_scores(
     *,
     device: torch.device | str | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """``log p(token_t | tokens before)`` (float64) and how many tokens the model holds likelier
+    """``log p(token_t | tokens before)`` (float64), and how many tokens the model finds likelier
     than ``token_t`` (int64; 0: its top-1 guess was right), for ``t = 1 .. L - 1`` of each sequence.
 
-    Read as by :func:`map_token_distributions`. ``device``: move the model there.
+    Sequences are read as :func:`map_token_distributions` reads them. ``device``: move the model
+    there.
     """
     if device is not None:
         model.to(device)
@@ -75,12 +76,12 @@ def map_token_distributions(
     sequences: Sequence[Sequence[int]],
     measure: Callable[[Tensor, Tensor], tuple[Tensor, ...]],
 ) -> list[list[np.ndarray]]:
-    """What ``measure`` makes of each next-token distribution, for ``t = 1 .. L - 1`` of each
-    sequence: it takes log-probabilities (n, V) and the true tokens (n,) and gives tensors (n,).
+    """Apply ``measure`` to each next-token distribution, for ``t = 1 .. L - 1`` of each sequence.
+    It takes log-probabilities (n, V) and the true tokens (n,), and returns tensors (n,).
 
-    Sequences are read as :func:`group_by_length` puts them together and returned in their own
-    order, one list for each tensor. One longer than the model's context is read in windows that
-    overlap by half, each token scored by the first window that holds it.
+    Sequences are read in the groups of :func:`group_by_length`. The results are in the original
+    order, one list for each tensor. A sequence longer than the model's context is read in windows
+    that overlap by half, and each token is scored by the first window that holds it.
     """
     check_causal(model)
     limit = context_length(model)
@@ -90,7 +91,7 @@ def map_token_distributions(
     model.eval()
     of_nothing = measure(torch.empty(0, len(layer.weight)), torch.empty(0, dtype=torch.long))
     results = [[x.numpy()] * len(sequences) for x in of_nothing]
-    # Rows of logits at once: about 4 million numbers, which stay near the processor.
+    # Rows of logits at once: about 4 million numbers, which stay in the processor's cache.
     rows = max(1, 2**22 // len(layer.weight))
     for batch in group_by_length(sequences):
         longest = len(sequences[batch[0]])
@@ -112,14 +113,14 @@ def map_token_distributions(
 
 
 def check_causal(model: nn.Module) -> None:
-    """Refuse a model that scores no next token."""
+    """Refuse a model that does not score the next token."""
     if not is_causal(model):
         raise ValueError("model: must be causal, as a masked model gives no next-token scores")
 
 
 def group_by_length(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Which sequences are read together, as lists of their places: the longest first, without those
-    of one token, which predict nothing."""
+    """The groups of sequences that are read together, as lists of their places: the longest first,
+    without sequences of one token, in which nothing is predicted."""
     order = sorted((i for i, s in enumerate(sequences) if len(s) > 1),
                    key=lambda i: -len(sequences[i]))  # fmt: skip
     batches = []
@@ -131,7 +132,7 @@ def group_by_length(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _map_in_windows(model, sequences, measure, limit: int) -> list[list[np.ndarray]]:
-    """:func:`map_token_distributions` of sequences longer than ``limit``, in windows."""
+    """:func:`map_token_distributions` where sequences are longer than ``limit``: in windows."""
     stride = max(1, limit // 2)
     windows, owners = [], []
     for i, s in enumerate(sequences):

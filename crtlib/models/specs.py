@@ -17,8 +17,8 @@ MODEL_KINDS = ("lstm", "gru", "gpt2", "gemma2", "bert")
 class ModelSpec:
     """The shape of a model: JSON-safe, so that it can name a run.
 
-    ``embedding`` is read by the recurrent kinds only (``None``: as ``hidden``); ``heads`` and
-    ``context`` by transformers only; ``tied=None`` means tied for transformers, untied otherwise.
+    Only the recurrent kinds read ``embedding`` (None: the same as ``hidden``); only transformers
+    read ``heads`` and ``context``. ``tied=None`` means tied for transformers, untied otherwise.
     """
 
     kind: str
@@ -41,5 +41,5 @@ class ModelSpec:
 
     @property
     def recurrent(self) -> bool:
-        """Whether it is one of ours (LSTM, GRU) and not a transformer."""
+        """Whether the model is one of ours (LSTM, GRU) and not a transformer."""
         return self.kind in ("lstm", "gru")

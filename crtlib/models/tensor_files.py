@@ -11,8 +11,10 @@ from crtlib.files import StrPath
 
 
 def hash_tensors(folder: StrPath) -> str | None:
-    """SHA-256 of the numbers in a model's folder, whatever its tensors are called, in how many
-    files and in which order they lie and what else is said in these; None where there are none."""
+    """The SHA-256 of the numbers in a model's folder; None if it has none.
+
+    It does not depend on the names of tensors, on the number and order of the files they are in, or
+    on what else these hold."""
     pieces = []
     for path in sorted(Path(folder).glob("model*.safetensors")):
         with files.open_regular_file(path) as file:

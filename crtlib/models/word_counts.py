@@ -1,4 +1,4 @@
-"""What counts of words alone make of a text: the least that a model has to beat."""
+"""How well counts of words alone predict a text: the least that a model has to beat."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ WORD = re.compile(r"\s*\S+|\s+")
 """A word with the white space before it."""
 END = "\0"
 UNKNOWN_LETTER_BITS = math.log2(0x110000)
-"""What spelling a letter that is in no word costs: any character of Unicode may be meant."""
+"""The cost of spelling a letter that is in no word: it may be any character of Unicode."""
 
 
 def word_count_bits(train: Iterable[str], test: Mapping[str, int]) -> float:
-    """Bits a character of the texts in ``test``, each so often, by counts of the words in
-    ``train``: of n words, t different ones, a word has the probability (count + t q) / (n + t),
-    where q spells it by counts of letters (Witten and Bell, method C).
+    """Bits per character of the texts in ``test`` by counts of the words in ``train``.
+
+    ``test`` states how often each text occurs. With n words, t of them different, a word has the
+    probability (count + t q) / (n + t), where q is the probability of spelling it by counts of
+    letters (Witten and Bell, method C).
 
     >>> round(word_count_bits(["to be or not to be"], {"to be": 1}), 2)
     1.18
