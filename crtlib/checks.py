@@ -29,8 +29,8 @@ MACHINE_ERRNOS = DISK_FULL_ERRNOS | {errno.EIO, errno.ENOMEM, errno.EMFILE, errn
 
 
 def raise_machine_fault(error: BaseException) -> None:
-    """Raise an error again if it is the machine's fault, such as a full or broken disk, so that it
-    is reported as it is and not as a fault of a name, a mode or a file.
+    """Raise an error again if it is the machine's fault, such as a full or broken disk. It is then
+    reported as it is, and not as a fault of a name, a mode or a file.
 
     Guarantee:
         Test: ``tests/test_outputs.py::test_a_full_disk_is_no_place_that_cannot_be_written``.

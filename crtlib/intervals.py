@@ -1,4 +1,4 @@
-"""Intervals and bands: Clopper-Pearson, labels needed, and where chance lies.
+"""Intervals and bands: Clopper-Pearson, the labels that are needed, and the scores of chance.
 
 >>> low, high = clopper_pearson(0, 100)  # of 100 secrets none was reconstructed
 >>> low, round(high, 4), round(clopper_pearson_upper(0, 100), 4)

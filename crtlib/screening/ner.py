@@ -18,7 +18,7 @@ from crtlib.screening.policy import Policy
 from crtlib.screening.tagger import Tagger
 from crtlib.screening.word_scorers import load_encoder
 
-# --------------------------------------------------------------------------- somebody else's
+# --------------------------------------------------------------------------- other people's models
 _PLAIN_TAGS = {"O", "_", "<unk>", "<START>", "<STOP>"}  # the last two of a CRF
 
 

@@ -227,7 +227,7 @@ def as_policy(policy: FlagFunction) -> Policy:
     return Policy(getattr(policy, "name", None) or type(policy).__name__, policy)
 
 
-# --------------------------------------------------------------------------- steady
+# --------------------------------------------------------------------------- stable
 def _flags_when_masked(pi: Policy, jobs: Sequence[tuple[Point, Spans]]) -> Iterator[Spans]:
     """For each point what ``pi`` flags if some spans are masked, at its place in the point."""
     masked = [redact(p, spans) for p, spans in jobs]

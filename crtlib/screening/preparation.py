@@ -42,7 +42,7 @@ class PreparedPoints:
 
     The ``secrets`` of a prepared point are the labelled characters that are STILL in its text, with
     their spans in the new text: whole secrets that the policy missed, and what its masks left of
-    others. ``missed_secrets`` counts the secrets of which any character is left, in the points that
+    others. ``missed_secrets`` counts the secrets that have any character left, in the points that
     were not dropped or masked as duplicates;
     :func:`crtlib.screening.detection_recall.recall_by_kind` counts in the same way.
     """

@@ -433,7 +433,7 @@ def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]
 def _is_left_in_clear(
     point: Point, places: Sequence[Secret], pieces: Sequence[UnmaskedPiece]
 ) -> bool:
-    """Whether an unmasked piece holds a character of some ``places`` that is not white space."""
+    """Whether an unmasked piece holds a character, other than white space, from any ``places``."""
     return any(
         point.text[max(s.start, c.start) : min(s.end, c.end)].strip()
         for s, c in overlapping_pairs(merge_spans([places]), pieces)
@@ -451,8 +451,8 @@ def cluster_of(point: Point, cluster: ClusterUnit) -> str:
 
 
 def draw_order(seed: int, name: str, start: int) -> bytes:
-    """The key by which secrets are sorted to draw one, from a seed, a point's name and a place in
-    that point."""
+    """The key by which secrets are sorted in order to draw one: a hash of a seed, a point's name,
+    and a place in that point."""
     place = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(place, digest_size=16).digest()
 
@@ -795,7 +795,8 @@ class RateCounter:
         least the one that judging them all would give.
 
         Guarantee:
-            Every point that was drawn is judged, counts as failing, or is left out for who says it.
+            Every point that was drawn is judged, counts as failing, or is left out because of who
+            says it.
             Test: ``tests/release/test_drawn_turns.py::test_each_drawn_turn_has_one_fate``.
         """
         for p in points:

@@ -26,7 +26,7 @@ from crtlib.text.encodings import describe_recoding
 from crtlib.text.identity import without_unseen_marks
 from crtlib.text.records import Point, Secret
 
-# --------------------------------------------------------------------------- of one's own
+# --------------------------------------------------------------------------- limits and names
 MIN_VALUE_CHARACTERS = 3
 """Characters of the shortest value to look for."""
 
@@ -57,7 +57,7 @@ PEOPLE_COLUMNS = {
 "." and spaces."""
 
 
-# --------------------------------------------------------------------------- both sides alike
+# --------------------------------------------------------------------------- normal forms
 _EQUIVALENT_CHARACTERS = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
     **dict.fromkeys("\u2018\u2019\u201b\u02bc`\u00b4", "'"),

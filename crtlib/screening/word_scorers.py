@@ -26,9 +26,9 @@ from crtlib.screening.detectors import FloatArray, word_spans
 from crtlib.text.records import MASK
 
 HIDDEN_WIDTH = 64  # of features and of the hidden state
-_FEATURE_BUCKETS = 2**14  # of hashed features; 0 is none
-_PADDED_LOT_TEXTS = 128  # texts that are scored at once where they are padded,
-_PADDED_LOT_TOKENS = 2**16  # of at most so many tokens
+_FEATURE_BUCKETS = 2**14  # of hashed features; 0 means no feature
+_PADDED_LOT_TEXTS = 128  # the most texts that are scored at once where they are padded,
+_PADDED_LOT_TOKENS = 2**16  # and the most tokens in them
 _EQUAL_LOT_TOKENS = 2**8  # tokens that are scored at once where nothing is padded
 
 TokenisedText = tuple[list[Any], list[int]]
@@ -97,7 +97,7 @@ class WordScorer(nn.Module, ABC):
     """
 
     rate, epochs, plain = 6e-3, 14, 2
-    version = 2  # of what is read and saved, and of the digests of what taught it
+    version = 2  # of the tokens, of the saved files, and of the digests of what taught it
     piece, beside, padded, weight = 2**11, 2**8, True, 1.0
     columns: FloatArray | None = None
 
@@ -206,7 +206,7 @@ class EncoderScorer(WordScorer):
     trained. A text is scored only together with others of its length, so nothing is padded."""
 
     rate, epochs, plain = 1e-4, 6, 20
-    version, padded, weight = 3, False, 3.0  # most tokens are of no secret
+    version, padded, weight = 3, False, 3.0  # most tokens belong to no secret
 
     def __init__(self, body: nn.Module, tokenizer: Any) -> None:
         super().__init__()

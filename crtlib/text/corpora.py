@@ -84,7 +84,7 @@ REFUSED_SUFFIXES = {
 
 
 def available_corpora() -> Mapping[str, CorpusSource]:
-    """All corpora that have a name, ours first. Installed packages are asked for theirs once."""
+    """All corpora that have a name, ours first. Those of installed packages are loaded once."""
     _register_plugins()
     return MappingProxyType(REGISTERED_SOURCES)
 

@@ -57,8 +57,8 @@ def _joiner_that_is_needed(found: re.Match[str]) -> str:
 def move_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The places of a text's spans, in their order, after the text is written in one way.
 
-    A character of which a span held a part is in the span. A span of which nothing is left, or that
-    lies in the one before it, becomes empty.
+    If a span held part of a character, it holds that character afterwards. A span of which nothing
+    is left, or that is inside the one before it, becomes empty.
     """
     whole = unify_writing(text)
     moved, last = [], 0
