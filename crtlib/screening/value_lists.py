@@ -92,14 +92,14 @@ def _normalise_character(char: str) -> str:
 
 
 _ASCII_AS_COMPARED = {code: _normalise_character(chr(code)) for code in range(128)}
-"""One character for each."""
+"""How each is compared; a control character is left out."""
 
 
 def _normalise_with_places(text: str) -> tuple[str, list[int]]:
     """The text as it is compared, and for each of its characters the place in ``text``."""
     if text.isascii():
         normal = text.translate(_ASCII_AS_COMPARED)
-        if "  " not in normal:
+        if "  " not in normal and len(normal) == len(text):
             return normal, list(range(len(text)))
     chars: list[str] = []
     at: list[int] = []

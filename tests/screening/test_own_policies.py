@@ -31,12 +31,20 @@ def flagged(policy, text, *, spoken=()):
 
 
 @pytest.mark.parametrize(
-    "text", ["".join(map(chr, range(128))), "A  b\t\nC", "", " x", "`I'm` 12-34 (5)", "\r\n\r\n"]
+    "text",
+    ["".join(map(chr, range(128))), "A  b\t\nC", "", " x", "`I'm` 12-34 (5)", "\r\n\r\n"]
+    + [f"I{chr(code)}{chr(code)} am {chr(code)}Ann" for code in range(128)],
 )
 def test_ascii_is_compared_as_any_other_text(text):
     normal, places = value_lists._normalise_with_places(text)
     other, others = value_lists._normalise_with_places(f"{text}\u00e9")
     assert (f"{normal}e", [*places, len(text)]) == (other, others)
+
+
+def test_a_value_after_control_characters_is_found_whole(listed):
+    """Places were counted without them once, so another part of the text was masked."""
+    for text in ("I\x07\x07 am Lindner, ok", "\x00\x1b Lindner"):
+        assert flagged(listed("Lindner"), text) == ["Lindner"]
 
 
 @pytest.fixture
