@@ -197,7 +197,7 @@ def replace_source(
     if changed and not force:
         which = ", ".join(changed)
         raise ValueError(
-            f"code cells {which} do other things than recorded: run it again, or --yes"
+            f"code cells {which} differ from the recorded ones: run it again, or --yes"
         )
     outputs = iter(ran)
     cells = []
@@ -309,7 +309,7 @@ def end_interrupted(*_: object) -> None:
 
     for process in psutil.Process().children(recursive=True):
         process.kill()
-    print("\ninterrupted; the pages that were made stay", file=sys.stderr)
+    print("\ninterrupted; the pages made so far are kept", file=sys.stderr)
     os._exit(130)
 
 

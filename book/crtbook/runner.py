@@ -226,7 +226,7 @@ def _run_round(
                 yield key, future.result()
             else:
                 lost = key in begun or not isinstance(error, BrokenProcessPool)
-                died = f"its worker died, of memory perhaps ({type(error).__name__})"
+                died = f"its worker died, perhaps for lack of memory ({type(error).__name__})"
                 yield key, {"kind": "killed", "message": died} if lost else False
     finally:
         if executor is None:
@@ -302,7 +302,7 @@ class _Way:
 
 def _same_data(study: Study, key: str) -> None:
     """Raise :class:`_DataError` if the study would now read something else, or nothing."""
-    why = "what it reads is not there, or is not what it was when it was planned"
+    why = "its data are missing, or have changed since it was planned"
     try:
         same = study.key == key
     except (OSError, ValueError) as error:

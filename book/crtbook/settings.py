@@ -177,7 +177,7 @@ def read_profile(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
         raise ParameterError(where + _describe_unknown(unknown[0], SECTIONS))
     for section, node in SECTIONS.items():
         if not isinstance(tree.get(section), Mapping):
-            raise ParameterError(f"{where}{section}: is missing, or no group of settings")
+            raise ParameterError(f"{where}{section}: is missing, or is not a group of settings")
         base = tree.get(node.get("base", ""), {})  # the section takes those of its fields it has
         shared = {field: part for field, part in base.items() if field in node["properties"]}
         merged = _merge_trees(shared, tree[section]) | {"profile": name}
@@ -232,7 +232,7 @@ def assign_changes(settings: Any, changes: Mapping[str, Any]) -> Any:
     changed = _build_settings(section, tree)
     for name in assigned:
         if any(fnmatchcase(name, pattern) for pattern in find_idle_names(changed)):
-            raise ParameterError(f"{name}: is not read, as the other settings stand")
+            raise ParameterError(f"{name}: is read by nothing under the other settings")
     return changed
 
 
@@ -387,7 +387,11 @@ def _check_rules(part: Any) -> Iterator[tuple[Any, str]]:
     yield late, f"snapshots={late}: must be at most epochs={has('epochs')}"
     if "conservative" in part:
         learns = "tagger" in (part.policy, part.conservative)
-        must = "above 0, as tagger learns" if learns else "0, as no policy is tagger"
+        must = (
+            "above 0, because tagger learns from labels"
+            if learns
+            else "0, because no policy is tagger"
+        )
         yield bool(part.labelled) != learns, f"labelled={part.labelled}: must be {must}"
     if "corpora" in part:
         names, sizes = list(part.corpora), ", ".join(part.data)

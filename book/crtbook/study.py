@@ -98,7 +98,7 @@ class Study:
 
     def run(self, desk: Desk) -> Iterable[Row]:
         """Train and measure: ``(metric, epoch, item, value)`` rows."""
-        raise TypeError(f"{type(self).__name__}: has no run of its own")
+        raise TypeError(f"{type(self).__name__}: does not define run()")
 
     @property
     def key(self) -> str:

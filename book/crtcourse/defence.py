@@ -270,7 +270,7 @@ def grade_answer(answer: Mapping[str, Any], seed: int) -> Marks:
         )
     worth *= learned
     if outcome.perplexity >= WORST_PPL:
-        worth, why = worth / 2, why + "; of a model of no use a promise counts half"
+        worth, why = worth / 2, why + "; for a model without use a promise counts half"
     marks.add("epsilon", worth, why)
     return marks
 
@@ -295,7 +295,7 @@ def _judge_claim(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple
         return 0.0, "this plan promises nothing: it adds no noise"
     if guarantee.delta > LEAST_DELTA:
         return 0.0, (
-            f"delta is {guarantee.delta:.2g}: secrets stand in public points. Widen the "
+            f"delta is {guarantee.delta:.2g}: secrets are in public points. Widen the "
             "conservative policy"
         )
     required = {"unit": "turn", "neighbouring_relation": "replace"}

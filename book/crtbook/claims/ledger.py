@@ -86,7 +86,7 @@ def _soften_to_part(row: dict[str, Any]) -> dict[str, Any]:
     """Make a row "in part": its sentence says "often", "can" or "some", and agrees elsewhere."""
     if row["verdict"] != DIFFERS:
         return row
-    why = "the sentence is of some, and agrees elsewhere"
+    why = "the sentence speaks of some cases, and others agree"
     return row | {"verdict": PART, "why": "; ".join(filter(None, (row["why"], why)))}
 
 
@@ -151,7 +151,10 @@ def _describe_seeds_needed(e: Evidence, *, never: bool) -> str:
     that is farther from the line."""
     most = statistics.MAX_SEEDS
     if never:
-        return f"more than {most} seeds would be needed, wherever in its interval the mean lies"
+        return (
+            f"more than {most} seeds would be needed, even if the mean lies at the most favourable"
+            " end of its interval"
+        )
     kind = "new seeds, looked at once," if "by the first" in e.rule else "seeds"
     if e.seeds_to_decide > most:
         return f"{e.fewest_seeds_to_decide:g} {kind} or more would be needed"

@@ -29,11 +29,11 @@ OF_ALL_TOKENS = ("valid_ppl", "test_ppl", "valid_acc", "test_acc")
 """Means over all tokens of the text as a method reads it: redacted, or as it is."""
 OTHER_TEXT = (
     "one arm reads the text redacted, the other as it is",
-    "all tokens are compared of one text",
+    "all tokens are compared only on the same text",
 )
 OTHER_VOCABULARY = (
     "perplexities per piece of two vocabularies",
-    "a level is compared in one vocabulary",
+    "levels are compared only within one vocabulary",
 )
 """Why two arms are not comparable, and the rule."""
 COLUMNS = ("run", "table", "seed", "epoch", "epochs", "item", "metric", "value", "corpus", "model",

@@ -100,7 +100,7 @@ def compare_quotes(folder: Path) -> dict[str, Any]:
     texts = {paper: (folder / name).read_text("utf-8") for paper, name in TEXTS.items()}
     places = {name: locate_quote(quote, texts[paper]) for name, paper, quote in list_quotes()}
     if missing := [name for name, at in places.items() if at is None]:
-        raise ValueError(f"quotes that do not stand in their paper: {', '.join(missing)}")
+        raise ValueError(f"quotes that are not in their paper: {', '.join(missing)}")
     marks = {name: hash_quote(paper, quote) for name, paper, quote in list_quotes()}
     return {
         "texts": {p: hashlib.sha256(text.encode()).hexdigest() for p, text in texts.items()},

@@ -404,8 +404,8 @@ def _describe_looks(values: Sequence[float], seeds_at_first_look: int) -> str:
     if len(values) <= seeds_at_first_look:
         return ""
     if len(values) >= MIN_SEEDS_FOR_REPEATED_LOOKS and is_near_normal(values):
-        return "; looked at again: by e-values"
-    return f"; looked at again: by the first {seeds_at_first_look} seeds"
+        return "; looked at more than once: by e-values"
+    return f"; looked at more than once: by the first {seeds_at_first_look} seeds"
 
 
 # --- attacks --------------------------------------------------------------------------------------
@@ -555,8 +555,8 @@ def judge_no_leak(
     return Evidence(
         **_describe_points(kind, points, "idxmax"),
         rule=f"over all points at most {line - chance_level(kind):.2g} above chance (the means of"
-        f" {len(means)} seeds), neither they nor a point above chance, and the attack must work on"
-        f" non-private training{_describe_looks(means, seeds_at_first_look)}",
+        f" {len(means)} seeds), neither the means nor any point may be above chance, and the attack"
+        f" must work on non-private training{_describe_looks(means, seeds_at_first_look)}",
         why="; ".join([*whys, *short]),
         p_true=p_true,
         p_false=1.0 if little else p_false,
@@ -620,7 +620,7 @@ def judge_share(
             for way in ("greater", "less")
         )
     rule = f"the 95 % interval of {hits} of {n} must lie {side} {line:g}"
-    rule += "; looked at again: by e-values" * again
+    rule += "; looked at more than once: by e-values" * again
     return Evidence(
         ours=f"{hits} of {n}, {hits / n:.1%} [{low:.1%}, {high:.1%}]",
         rule=f"none of {n} may be missed" if line == 1 else rule,

@@ -24,7 +24,7 @@ def claims(paper: str | None = None, row: str | None = None, errata: bool = Fals
     if paper is not None:
         check_choice("paper", paper, tuple(PAPERS))
     if row is not None and errata:
-        raise ValueError(f"row={row!r}: is read only without errata, which have no id")
+        raise ValueError(f"row={row!r}: cannot be combined with --errata: errata have no id")
     table: pd.DataFrame = ledger.tabulate_errata() if errata else ledger.load_ledger()
     if paper is not None:
         table = table.loc[table.paper == (PAPERS[paper] if errata else paper)]

@@ -23,7 +23,7 @@ def sweep(
 ) -> CommandResult:
     """Run what a figure or table still lacks.
 
-    A sweep that was killed goes on where it stopped.
+    A sweep that was killed resumes where it stopped.
 
     Example: crtbook sweep crt --profile quick --set gammas=[0.05] --dry-run
 

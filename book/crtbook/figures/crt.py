@@ -184,7 +184,7 @@ def plot_utility_by_epsilon(curves: DataFrame, *, value: str = "ppl") -> Figure:
         axes[-1].set_xlabel("ε so far")
         last = curves.groupby(["corpus", *CELL_COLUMNS[:2]]).epoch.transform("max")
         finding = _describe_ends(curves[curves.epoch == last], f"{value}_mean")
-        describe_figure(fig, f"Validation {label} against epsilon, one point an epoch. "
+        describe_figure(fig, f"Validation {label} against epsilon, one point per epoch. "
                              f"At the end: {finding}.")  # fmt: skip
     return fig
 

@@ -108,7 +108,7 @@ def render_redacted_dialogue(
     styles = [p.style for turn in columns["Redacted imperfectly"] for p in turn]
     missed, wrong = styles.count("missed"), styles.count("wrong")
     alt = "A dialogue with its secrets marked, redacted perfectly, and by a policy with errors: "
-    alt += f"{missed} missed, {wrong} masked that are no secret."
+    alt += f"{missed} missed, {wrong} masked that are not secrets."
     texts = {"key": LOOKS["figure_1"], "caption": caption, "alt": alt}
     return render_page("figure_1.html.j2", turns=turns, panels=columns, **texts)
 

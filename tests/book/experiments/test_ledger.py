@@ -226,7 +226,7 @@ def test_a_table_of_ones_own_is_judged_by_the_same_claims():
 
 
 def test_an_erratum_has_no_id():
-    with pytest.raises(ValueError, match="row='x': is read only without errata"):
+    with pytest.raises(ValueError, match="row='x': cannot be combined with --errata"):
         claims(row="x", errata=True)
 
 

@@ -159,7 +159,7 @@ def test_a_run_whose_data_changed_under_it_is_no_result(tmp_path):
     path, store = tmp_path / "c.jsonl", Store(tmp_path / "runs")
     path.write_text("first")
     study = Reader(seed=0, path=str(path), spoils=1)
-    with pytest.raises(runner.UnfinishedError, match="is not what it was when it was planned"):
+    with pytest.raises(runner.UnfinishedError, match="have changed since it was planned"):
         swept([study], store)
     assert len(BEGUN) == 1 and not list((tmp_path / "runs").glob("*.json"))
     path.write_text("first")
@@ -175,7 +175,7 @@ def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
     path.unlink()
     way = runner._Way(store, "custom", "cpu", False, True, "")
     told = way.run(ready, "abc")
-    assert told["kind"] == "data" and "when it was planned (ValueError)" in told["message"]
+    assert told["kind"] == "data" and "since it was planned (ValueError)" in told["message"]
     assert told["where"].startswith("sources:hash_files:")
 
 

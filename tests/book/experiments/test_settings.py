@@ -108,7 +108,7 @@ def test_a_profile_is_checked_whole(quick):
     for change, message in [
         (lambda t: t.update(crtt={}), "profile mine: crtt: unknown; allowed are own_data"),
         (lambda t: t.pop("engine"), "profile mine: engine: is missing"),
-        (lambda t: t.update(crt=3), "profile mine: crt: is missing, or no group of settings"),
+        (lambda t: t.update(crt=3), "profile mine: crt: is missing, or is not a group of settings"),
         (lambda t: t["engine"].pop("seed"), "profile mine: engine.seed: is missing"),
         (lambda t: t["engine"].update(sed=3), "profile mine: engine.sed: unknown"),
         (
@@ -215,11 +215,11 @@ def test_settings_are_frozen_and_give_their_fields_as_items():
         ({"shapes.gpt2.heads": 5}, "shapes.gpt2.heads=5: must divide hidden=64"),
         ({"data.nowhere.heldout": 3}, "data.nowhere: unknown; allowed are customersim"),
         ({"data.customersim.policy": "rgex"}, "data.customersim.policy='rgex': must be tag"),
-        ({"data.customersim.labelled": 3}, "data.customersim.labelled=3: must be 0, as no policy"),
-        ({"data.customersim.policy": "tagger"}, "data.customersim.labelled=0: must be above 0, as"),
+        ({"data.customersim.labelled": 3}, "data.customersim.labelled=3: must be 0, because no"),
+        ({"data.customersim.policy": "tagger"}, "data.customersim.labelled=0: must be above 0, be"),
         ({"data.customersim.trials": 3}, "data.customersim.trials: unknown; allowed are dialogues"),
-        ({"data.multiwoz.heldout": 30}, "data.multiwoz.heldout: is not read, as the other settin"),
-        ({"models": ["lstm"], "shapes.gpt2.hidden": 8}, "shapes.gpt2.hidden: is not read, as the"),
+        ({"data.multiwoz.heldout": 30}, "data.multiwoz.heldout: is read by nothing under the oth"),
+        ({"models": ["lstm"], "shapes.gpt2.hidden": 8}, "shapes.gpt2.hidden: is read by nothing"),
     ],
 )
 def test_bad_settings_are_named_in_one_line(given, message):

@@ -37,7 +37,7 @@ def test_marks_count_the_errors():
     assert marks(html, "wrong") == ["&lt;MASK&gt;"] * 2
     assert html.count("Ada Lovelace") == 1
     assert "<figcaption>a &lt; b<" in html and "<b>full" not in html and "&amp; number" in html
-    assert "1 missed, 1 masked that are no secret" in html
+    assert "1 missed, 1 masked that are not secrets" in html
 
 
 def test_a_perfect_policy_makes_no_error():
