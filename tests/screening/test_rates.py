@@ -49,6 +49,19 @@ def points(*said, user="u{}"):
     return made
 
 
+def test_a_value_after_control_characters_leaves_a_trace_where_the_policy_passes_it_over():
+    """Fault: places were counted without the bells, so the second Lindner was looked for where the
+    first one is masked, and no trace was seen."""
+    bells = "\a" * len("Lindner or ")
+    first = flagging("first", lambda p: (Secret("id", len(bells), len(bells) + len("Lindner")),))
+    (point,) = points(f"{bells}[Lindner] or Lindner")
+    counter = rates.RateCounter(
+        first, regex_policies.everything_policy, find_values_in_whole_point=True
+    )
+    (judged,) = counter.add([replace(point, dialogue_id="d0")])
+    assert (judged.miss, judged.trace) == (True, True)
+
+
 # --------------------------------------------------------------------------- what is counted
 def test_recall_is_neither_gamma_nor_delta2():
     """A policy that flags half of each secret, or a neighbour: recall is wrong on both sides."""
