@@ -50,13 +50,16 @@ def points(*said, user="u{}"):
 
 
 def test_a_value_after_control_characters_leaves_a_trace_where_the_policy_passes_it_over():
-    """Fault: places were counted without the bells, so the second Lindner was looked for where the
-    first one is masked, and no trace was seen."""
-    bells = "\a" * len("Lindner or ")
-    first = flagging("first", lambda p: (Secret("id", len(bells), len(bells) + len("Lindner")),))
-    (point,) = points(f"{bells}[Lindner] or Lindner")
+    """Fault: places were counted without the bells, so the second Lindner was blacked out where the
+    number is, which is masked anyway: no trace was seen."""
+    bells = "\a" * len("5551234 ")
+    number = len("Lindner ") + len(bells)
+    masked = (Secret("id", 0, len("Lindner")), Secret("id", number, number + len("5551234")))
+    (point,) = points(f"[Lindner] {bells}5551234 Lindner")
     counter = rates.RateCounter(
-        first, regex_policies.everything_policy, find_values_in_whole_point=True
+        flagging("both", lambda p: masked),
+        regex_policies.everything_policy,
+        find_values_in_whole_point=True,
     )
     (judged,) = counter.add([replace(point, dialogue_id="d0")])
     assert (judged.miss, judged.trace) == (True, True)
