@@ -44,7 +44,7 @@ def printable(value: object, most: int = MAX_SHOWN_CHARACTERS, *, quoted: bool =
 
     Args:
         value: A text, which is shown by its characters, or anything else, by its ``repr``.
-        most: The number of characters that are shown; anything longer is cut.
+        most: The most characters that are shown; a longer text is cut.
         quoted: Whether a text is shown by its ``repr``, too.
 
     Returns:
@@ -88,8 +88,9 @@ _/+@=-, with one space, dot or colon between two, at most 64 characters
 
 
 def plain_name(text: str) -> str:
-    """A name that :func:`check_plain_name` accepts, unchanged; in any other, such as that of a
-    folder, an underscore replaces everything that is not allowed.
+    """A name that :func:`check_plain_name` accepts, unchanged; any other, such as that of a
+    folder, is cut to the allowed length, with an underscore for each run of characters that are
+    neither letters nor digits, "_" nor "-".
 
     >>> plain_name("model-1.2"), plain_name("x. **Nothing can leak** (2)"), plain_name("..")
     ('model-1.2', 'x_Nothing_can_leak_2_', '_')

@@ -70,10 +70,10 @@ def replace_atomically(path: StrPath, mode: int | None = None) -> Iterator[Path]
 @contextlib.contextmanager
 def replace_together(modes: Mapping[Path, int]) -> Iterator[dict[Path, Path]]:
     """Yield a temporary path beside each of these; on success each replaces its file, in the given
-    order. On an error before that, all are removed.
+    order. On an error before that, all temporary files are removed.
 
     All are on disk before the first name changes. So a crash leaves the old files, or some new ones
-    without the last: if the last one is there, all are. ``modes`` are as in
+    without the last: if the last one is new, all are. ``modes`` are as in
     :func:`replace_atomically`.
 
     Guarantee:

@@ -68,7 +68,7 @@ def exchangeable_rate(count: int, of: int, *, policy_pairs: int = 1) -> float:
             charged.
 
     Returns:
-        The rate, at most 1, which promises nothing.
+        The rate, at most 1; a rate of 1 promises nothing.
 
     Guarantee:
         On average over the draw it is at least the rate among the other units, which nobody read.

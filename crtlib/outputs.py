@@ -58,7 +58,7 @@ InputFiles = Mapping[str, StrPath]
 
 
 def hash_file(path: StrPath) -> str:
-    """The SHA-256 of a file, or for a folder with a marker of the hashes that the marker lists."""
+    """The SHA-256 of a file or, for a folder with a marker, of the hashes that its marker lists."""
     path = Path(path)
     if path.is_dir():
         listed = json.dumps(require_marker(path, names=())["files"], sort_keys=True)
@@ -380,7 +380,7 @@ def staged_folder(
     ``seal`` is called with the folder when everything is in it, the marker included.
 
     The yielded folder is on the file system of ``folder``, links followed; if ``folder`` is a mount
-    point, it is inside. Raises ``ValueError`` if the place may not be written
+    point, the yielded folder is inside it. Raises ``ValueError`` if the place may not be written
     (:func:`check_output_folder`), another process is writing it, or an input was changed in the
     meantime. On any error everything stays as before.
     """

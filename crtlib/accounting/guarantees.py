@@ -67,7 +67,7 @@ class BoundedRate:
 
         Args:
             row: The rate as :meth:`crtlib.screening.rates.Rate.to_json` returns it.
-            alpha: The chance that this bound is too low.
+            alpha: An upper bound on the chance that this bound is too low.
 
         Returns:
             The rate. If the row's bound is assumed, or holds only on average over a draw, it takes

@@ -43,9 +43,9 @@ def guess_advantage(
     """The most that a guess may gain over a coin, about a value in several points or a person with
     several secrets: min(1, A(copies trace_rate) + copies public_rate).
 
-    If j of them are in clear, the total variation distance is at most T_j. However the misses
-    depend on each other, the mean of their number J is at most copies trace_rate, and E[T_J] is at
-    most A(E[J]) for the least concave A above T_0, ..., T_copies (Jensen). The distance of a
+    If j of them are in clear, the total variation distance is at most T_j. In whatever way the
+    misses depend on each other, the mean of their number J is at most copies trace_rate, and E[T_J]
+    is at most A(E[J]) for the least concave A above T_0, ..., T_copies (Jensen). The distance of a
     mixture from a fixed law is at most the mean of the distances.
 
     Args:

@@ -331,7 +331,7 @@ def _estimate_loss_extent(parts: Sequence[tuple[GaussianMixturePair, int]]) -> f
 
 
 def _convolve_laws(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]:
-    """The convolution of the laws, each repeated, and a bound on the error of any entry.
+    """The convolution of the laws, each as often as given, and a bound on any entry's error.
 
     A transform errs by ``bound`` in the 2-norm; its T-th power by T |z|^(T-1) times that.
     """

@@ -38,8 +38,8 @@ RENYI_REACH_SIGMAS = 12.0
 class RenyiCurve:
     """An upper bound on the Renyi divergence of the composition, at :data:`RENYI_ORDERS`.
 
-    ``values`` is the largest one if several directions (``others``) have to hold. With ``every``,
-    only every so many orders are taken: fewer orders are as sound, but looser.
+    ``values`` is the largest one if several directions (``others``) have to hold. Only each
+    ``every``-th order is taken: fewer orders are as sound, but looser.
     """
 
     def __init__(

@@ -40,8 +40,8 @@ def selective_guarantee(
 
     Args:
         events: The events of the phases
-            (:meth:`crtlib.training.selective.SelectivePhase.event`). A secret that occurs in k
-            points has k times as many.
+            (:meth:`crtlib.training.selective.SelectivePhase.event`). For a secret that occurs in k
+            points, give k times as many.
         gamma: The policy's miss rate; its bound decides.
         delta: The total delta, in (0, 1).
         unit: The data point: "turn", "dialogue" or "user".

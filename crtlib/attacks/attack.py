@@ -42,7 +42,7 @@ METHODS_WITHOUT_GAMMA = ("dpsgd",)
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Subject:
-    """What an attacker is given: a trained model, and texts to try on it; its repr shows none.
+    """What an attacker is given: a trained model, and texts to try on it; its repr shows no text.
 
     ``points`` are the training points in clear with their labels, ``read`` the same points as the
     method read them, ``others`` points from the same source, of people whose text no run has read.

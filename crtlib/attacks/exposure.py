@@ -156,7 +156,7 @@ def sampled_exposure(
     ``(n,)``; ``carrier`` as in :func:`canary_exposure`.
 
     It is at most log2(samples + 1): the first among a thousand has 10 bits or more. The exact
-    exposure takes 111,111 states, which takes a large model hours on a CPU.
+    exposure needs 111,111 states, for which a large model takes hours on a CPU.
     """
     others = [
         s for s in planted.make_canaries(samples + len(secrets), seed=seed) if s not in set(secrets)

@@ -90,8 +90,8 @@ class RunAudit:
 
     @property
     def says_nothing(self) -> str | None:
-        """Why nothing follows from this audit. None if it refutes, or if it would have noticed half
-        of the noise more often than it accuses honest noise.
+        """Why nothing follows from this audit. None if it refutes, or if it shows an epsilon above
+        0 and would have noticed half of the noise clearly more often than it accuses honest noise.
 
         Guarantee:
             A statement that less noise would have been noticed is made only if the attacker was
@@ -323,7 +323,8 @@ def judge_gaps(
 def _refuting_guess_counts(
     m: int, proved: float, *, delta: float, confidence: float, guesses: int | None
 ) -> dict[int, int]:
-    """For each number of guesses, how many right ones show more than was proved, if any do."""
+    """For each number of guesses, the least right ones that show more than was proved; a number of
+    guesses for which none do is left out."""
     sizes, found = guess_counts(m, guesses), {}
     for tried in sizes:
 

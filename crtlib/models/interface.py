@@ -152,8 +152,8 @@ def hidden_states(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) 
 
 @functools.cache
 def _skip_packing_check() -> None:
-    """Tell ``transformers`` which positions have one text in each row. Otherwise it would look, and
-    so wait for the GPU."""
+    """Make ``transformers`` believe positions that are marked as those of one text per row. It
+    would look for itself otherwise, and so wait for the GPU."""
     from transformers import masking_utils
 
     look = masking_utils.find_packed_sequence_indices

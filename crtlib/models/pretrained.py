@@ -123,7 +123,7 @@ def count_pretrained_parameters(name: StrPath) -> int:
 
 @contextlib.contextmanager
 def hide_progress_bars() -> Iterator[None]:
-    """Hide the progress bars of ``transformers`` inside, as nobody watches them there."""
+    """While active, hide the progress bars of ``transformers``, which nobody watches there."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

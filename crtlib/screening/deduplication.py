@@ -2,8 +2,8 @@
 
 This pattern goes to :func:`crtlib.screening.preparation.prepare_points`, whose ``dedup`` decides
 which points it acts on, and whose ``duplicates`` decides what happens to them. The pattern is
-computed from the raw points. So a secret whose message occurs twice may leave a trace in it, and
-counts as a trace (:class:`TextCounts`, :mod:`crtlib.screening.rates`).
+computed from the raw points. So a secret whose message occurs twice may leave a trace in the
+pattern, and is counted as leaving one (:class:`TextCounts`, :mod:`crtlib.screening.rates`).
 
 >>> from crtlib.text.records import Point
 >>> texts = ["good bye", "my id is 7", "good bye", "Good bye!"]

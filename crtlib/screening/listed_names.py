@@ -2,9 +2,9 @@
 
 This is what a search can find before anybody has read anything. The lists are files beside this
 module, ``names/LANGUAGE.toml``, from general knowledge. Words are compared without case and
-accents. A name that is also a word ("ambiguous") counts only beside a title or another name. After
-a name without a capital, one word that is in no list still belongs to the name. All lists are read
-together, since a help desk answers in several languages.
+accents. A name that is also a word ("ambiguous") counts only beside a title or another name, or
+after words that introduce one. After a name without a capital, one word that is in no list still
+belongs to the name. All lists are read together, since a help desk answers in several languages.
 
 >>> text = "Hi, my name is josé núñez, 12 Mill Road. Frau Anna Lindner, Lange Straße 5. Nova GmbH"
 >>> [text[s.start : s.end] for s in names_policy([Point("0", "u", text)])[0]]
@@ -221,9 +221,9 @@ class _Turn:
 
     def _may_follow(self, at: int, w: _Word, kind: str) -> bool:
         """Whether a word is a name after a phrase of this kind. After "my name is" it is any word
-        that is not common or has a capital, and after "dear" any word with a capital. After "this
-        is" it is a word with a capital that is an ambiguous name, or that a possible name with a
-        capital follows."""
+        that is not common, is a listed name or has a capital, and after "dear" any word with a
+        capital. After "this is" it is a word with a capital that is an ambiguous name, or that a
+        possible name with a capital follows. A "plain" word never is."""
         second = self._word(at + 1)
         if w.fold in _PARTICLES and second is not None:
             is_name = second.fold in _PARTICLES or second.is_capital

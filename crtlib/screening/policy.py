@@ -143,7 +143,8 @@ class Policy:
 
         Raises:
             ValueError: If the policy fails, answers for another number of points, gives spans that
-                do not fit their text, or is ``total`` and leaves text in clear. No text is quoted.
+                are unsorted, overlap or lie outside their text, or is ``total`` and leaves text in
+                clear. No text is quoted.
 
         Guarantee:
             A policy that is not ``batched`` is given one point at a time, so a secret decides

@@ -17,7 +17,7 @@ secret replaced by ``<MASK>`` wherever its value occurs there. The policies labe
 The probability is over *drawing a user, then one of that user's secrets*. One secret is taken from
 each labelled user, so the outcomes are independent however similar one user's secrets are, and the
 bound of Clopper and Pearson is exact. Where one turn of each user was read, the probability is over
-*drawing a user, then one of that user's turns, repeated until the turn holds a secret*. Users who
+*drawing a user and one of that user's turns, both again until the turn holds a secret*. Users who
 seldom mention a secret then count less.
 
 Readers overlook secrets, and mark text that is not secret. Where a second reader has read, blind,
@@ -894,7 +894,7 @@ class RateCounter:
         that fail, with a bound. One message of each cluster must have been drawn.
 
         Args:
-            name: The rate that counts as failing, one of :data:`RATE_NAMES`.
+            name: The rate by which a secret fails, one of :data:`RATE_NAMES`.
             policy_pairs: Pairs of policies that these labels have judged so far, this one included.
 
         Returns:

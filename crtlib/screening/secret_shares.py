@@ -36,7 +36,7 @@ class ShareOfSecrets:
 def bound_share_of_secrets(
     drawn: Sequence[tuple[int, int]], *, alpha: float, unread: int = 0
 ) -> ShareOfSecrets:
-    """The share of all secrets that fail, and a bound that is too low with probability ``alpha``.
+    """The share of all secrets that fail, and an upper bound on it.
 
     Let a message hold n secrets, f of which fail. The bound is on E[w f/n] / E[w], with
     w = min(n, cap): the probability that a secret fails if it is drawn from all those in such

@@ -92,7 +92,7 @@ def _normalise_character(char: str) -> str:
 
 
 _ASCII_AS_COMPARED = {code: _normalise_character(chr(code)) for code in range(128)}
-"""How each is compared; a control character is left out."""
+"""How each ASCII character is compared; an empty text leaves it out."""
 
 
 def _normalise_with_places(text: str) -> tuple[str, list[int]]:

@@ -89,10 +89,11 @@ class CrtStudy:
     A text of more than ``context`` tokens is read in pieces that are clipped together (``long``
     "split"), or cut. ``template`` defines how turns become text (:mod:`crtlib.text.templates`).
     ``audited``: the canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi
-    passes over. ``split`` "order" shuffles the people of a corpus and cuts them into parts of these
-    sizes. "coin" assigns each person independently to validation, testing (a tenth each, nobody if
-    ``heldout`` is 0) or training; ``dialogues`` is then the total number. ``coin`` is what the
-    misses of ``gamma`` are drawn from (:func:`crtlib.screening.policy_changes.with_misses`).
+    passes over. ``split`` "order" shuffles the people of a corpus and cuts their dialogues into
+    parts of the numbers above. "coin" assigns each person independently to validation, testing (a
+    tenth each, nobody if ``heldout`` is 0) or training; ``dialogues`` is then the total number.
+    ``coin`` is what the misses of ``gamma`` are drawn from
+    (:func:`crtlib.screening.policy_changes.with_misses`).
 
     ``duplicates`` "drop", ``coin`` "point" and ``split`` "order" are those of the recorded studies.
     With each of them, one message decides about others, so nothing may be promised about a training

@@ -63,8 +63,8 @@ class TrainedStudy:
     before: Mapping[str, float] = field(default_factory=dict)
 
     def guarantee(self, study: CrtStudy) -> Guarantee | None:
-        """What the study's method promises about what ran, or None if no private step ran, or one
-        without noise.
+        """What the study's method promises about what ran, or None if no private step ran or one
+        ran without noise.
 
         gamma is the trace rate and delta2 the public rate: upper bounds from counts on labels, not
         the rates that were hoped for.

@@ -23,7 +23,7 @@ CANARY_CARRIER = "My ID is: "
 CANARY_DIGITS = 6
 CANARY_ID_PREFIX = "canary-"
 CANARY_USER_PREFIX = f" {CANARY_ID_PREFIX}"
-"""How the names of users of planted dialogues begin; only the attack counts anything on them. No
+"""How the names of users of planted dialogues begin; nothing but the attack is counted on them. No
 user of a corpus has such a name, since readers strip names
 (:func:`crtlib.text.identity.normalise_unit_name`)."""
 CANARY_SPACE_SIZE = 10**CANARY_DIGITS

@@ -467,7 +467,7 @@ class _OwnersOfText:
 
 def _short_message_stretches(texts: Sequence[str]) -> set[str]:
     """The stretches of short messages in a conversation: from each message on, as many as are
-    together as long as a long message. The same words next month follow the same words.
+    together as long as a long message. A later export has the same ones in the same order.
 
     >>> sorted(_short_message_stretches(["a" * 30, "b" * 30, "c" * 30, "d" * 90, "e" * 79]))
     ['aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\nbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\\ncccccccccccccccccccccccccccccc']

@@ -20,7 +20,7 @@ _JOINERS = re.compile("[\u200c\u200d]+")
 """Characters that keep letters apart or together: words of Persian and of Indian scripts, and some
 emoji, need them."""
 _NEEDS_NO_JOINER = ("LATIN", "CYRILLIC", "GREEK", "DIGIT", "FULLWIDTH", "ARMENIAN")
-"""How the names of characters begin beside which a joiner means nothing."""
+"""The beginnings of the names of characters beside which a joiner means nothing."""
 
 
 def unify_writing(text: str) -> str:

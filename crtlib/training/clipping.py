@@ -102,8 +102,8 @@ def add_clipped_gradients(
     Guarantee:
         The norm of what an example adds is at most ``1 + 1.3e-3`` clip norms. The excess is what
         the worst rounding of its norm may hide before it is charged
-        (:data:`crtlib.training.gradient_recorder.UNCHARGED_SHARE`). In measurements it is within
-        1e-6 of the clip norm for ordinary gradients, and below it if they cancel. Tests:
+        (:data:`crtlib.training.gradient_recorder.UNCHARGED_SHARE`). In measurements the norm is
+        within 1e-6 of the clip norm for ordinary gradients, and below it if they cancel. Tests:
         ``tests/training/test_clipping.py::test_clipped_example_does_not_exceed_the_bound``,
         ``tests/training/test_rounding.py::test_what_cancels_is_clipped``.
     """
