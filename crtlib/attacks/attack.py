@@ -45,11 +45,11 @@ class Subject:
     """What an attacker is given: a trained model, and texts to try on it; its repr shows no text.
 
     ``points`` are the training points in clear with their labels, ``read`` the same points as the
-    method read them, ``others`` points from the same source, of people whose text no run has read.
-    ``canaries`` are the planted secrets, ``seed`` is the seed of the run. ``reference`` is an
-    optional model with the same tokenizer, which has read neither ``points`` nor ``others``. It
-    should have read text of their kind, so that it knows what such secrets look like. ``carrier``
-    is the text before the digits of a canary.
+    method read them, ``others`` points from the same source that no run has read. ``canaries``
+    are the planted secrets, ``seed`` is the seed of the run. ``reference`` is an optional model
+    with the same tokenizer, which has read neither ``points`` nor ``others``. It should have read
+    text of their kind, so that it knows what such secrets look like. ``carrier`` is the text before
+    the digits of a canary.
     """
 
     model: nn.Module

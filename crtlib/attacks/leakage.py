@@ -313,12 +313,14 @@ def _count_secret_tokens(
 def sequence_features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
     """The six features (Section 4): one row per distinct sequence W in S.
 
-    ``total_in_s`` and ``users_in_s`` count runs; ``total_in_d`` and ``users_in_d`` count the
-    occurrences of W anywhere in the documents, guessed or not. ``contexts`` are pairs (index of the
-    document, length of the context), ``perplexities`` and ``public_perplexities`` lists in the same
-    order, and ``ratio`` the largest of the ratios. The most worrying rows come first: those that
-    touch a labelled secret, then those that fewer users have, then by ratio, then by rarity (how
-    seldom W's tokens occur in the documents), because a long run of everyday words is no secret.
+    ``total_in_s`` counts the runs that are W, and ``users_in_s`` their users; ``total_in_d`` counts
+    the occurrences of W anywhere in the documents, guessed or not, and ``users_in_d`` their users.
+    ``contexts`` are pairs (index of the document, length of the context), ``perplexities`` and
+    ``public_perplexities`` lists in the same order, and ``ratio`` the largest of the ratios.
+
+    The most worrying rows come first: those that touch a labelled secret, then those that fewer
+    users have, then by ratio, then by rarity (how seldom W's tokens occur in the documents),
+    because a long run of everyday words is no secret.
     """
     number, first = pd.factorize(runs.tokens)
     counts = count_sequences(

@@ -63,10 +63,10 @@ def with_misses(
 
     ``per="occurrence"`` tosses a coin for each point and value, so a secret that occurs in twenty
     points is missed in about ``20 * gamma`` of them; ``per="value"`` tosses one coin for a value
-    wherever it occurs. The coin is a hash, not the next number of a generator: masking one secret,
-    or adding a point, changes no other label, which Proposition 5 needs. For the same reason equal
-    values within one point share their coin: counting them would let the mask of the first change
-    the second. What is missed at some ``gamma`` is missed at every larger one.
+    wherever it occurs. The coin is a hash, not the next number of a generator: masking one secret
+    that ``policy`` flags, or adding a point, changes no other label, which Proposition 5 needs. For
+    the same reason equal values within one point share their coin: counting them would let the mask
+    of the first change the second. What is missed at some ``gamma`` is missed at every larger one.
 
     ``coin="text"`` draws the coin from the value and from the rest of its point, in which all that
     ``policy`` flags is masked. Two points with one text then have the same misses, so deduplication

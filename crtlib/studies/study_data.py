@@ -38,8 +38,8 @@ _load_corpus_cached = functools.lru_cache(maxsize=1)(corpora.load_corpus)
 # --------------------------------------------------------------------------- what a run reads
 @dataclass(frozen=True)
 class CorpusSplits:
-    """Disjoint parts of one corpus. A policy may learn from ``labelled``; no run reads the people
-    in ``others``, a source of secrets that are not in the training text."""
+    """Parts of one corpus that share no dialogue. A policy may learn from ``labelled``; no run
+    reads ``others``, a source of secrets that are not in the training text."""
 
     train: Corpus
     valid: Corpus
@@ -65,8 +65,9 @@ def split_corpus(
     the people each, or nobody if it is 0. ``labelled`` dialogues are the same for every seed, so
     that one policy serves all runs; the rest differs with the seed. The search (``TUNING_SEED``)
     has its own block of a named corpus, which no other run reads. Dialogues of one user stay
-    together, so that nobody in the training text is also held out (except the person at a cut).
-    Raises ``ValueError`` if the corpus is too small.
+    together, so that nobody in the training text is also held out, except the person at a cut; in a
+    simulated corpus some people recur in other parts. Raises ``ValueError`` if the corpus is too
+    small.
     """
     if draw := corpora.find_source(corpus).draw:
         sizes = (dialogues, heldout_dialogues, heldout_dialogues)
@@ -177,7 +178,7 @@ class PreparedData:
     read: tuple[Point, ...]
     """The points as the method reads them, with or without noise, redacted if it redacts."""
     others: tuple[Point, ...]
-    """Points of people whose text no run reads."""
+    """Points of dialogues that no run reads."""
     template: Template = SPEAKER_TEMPLATE
     """How turns become text."""
     texts: TextCounts | None = None

@@ -89,7 +89,8 @@ LEAST_LATIN_SHARE = 0.75
 
 def find_encoding(path: Path) -> str:
     """The encoding of a text file: "auto" for UTF-8 and where a byte order mark states it, UTF-16
-    if every second byte of its first line is zero, and cp1252 if that makes words of it.
+    if most of every second byte of its first line and no other is zero, and cp1252 if that makes
+    words of it.
 
     It is also "auto" where part of the file is UTF-8 and where nothing fits: reading then reports
     what is not UTF-8, row by row. A file that is not UTF-8 is read twice, in bounded memory.
