@@ -1,4 +1,5 @@
-"""Audits and reports of a model are entered, so that its certificate states how many were made.
+"""Audits and reports of a model are entered, so that its certificate states how many were made,
+and shows the audit or report that found most.
 
 If somebody could repeat an audit until it gave a small number, and show only that one, it would
 show nothing. The coins of an audit follow from its training

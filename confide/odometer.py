@@ -231,8 +231,8 @@ def strike_run(
             given.
 
     Guarantee:
-        The run no longer counts, unless a run that counts started from its model, and later
-        certificates mention it. This takes a reason. Tests:
+        The run no longer counts, unless a run that counts started from its model. Later
+        certificates mention that a run was struck. This takes a reason. Tests:
         ``tests/accounting/test_odometer.py::test_a_run_is_struck_with_a_reason_only``,
         ``tests/release/test_withdrawn_runs.py::test_a_struck_run_is_named``.
     """

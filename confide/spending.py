@@ -363,9 +363,9 @@ def ancestor_runs(
 
 
 def report_spending(history: SpendingHistory, *, delta: float) -> dict[str, Any]:
-    """What is known about a text, as JSON: each run with its own epsilon at ``delta``, and all runs
-    that count together, for the largest unit among them. Infinity is "inf"; the epsilon of a run
-    without protection, or of a void one, is null."""
+    """What is known about a text, as JSON: each run with its own epsilon at ``delta``, and what all
+    runs that count come to together, for the largest unit among them. Infinity is "inf"; the
+    epsilon of a run without protection, or of a void one, is null."""
     check_delta(delta)
     last = {e.run: e for e in history.entries}
     whole = history.spent()

@@ -252,8 +252,8 @@ def pose_candidates(
     people: labs.People, read_points: Sequence[Point], rng: np.random.Generator
 ) -> tuple[tuple[tuple[str, ...], ...], np.ndarray]:
     """Sentences whose secret was missed in ``read_points``, each with the true value among others
-    in random order, and which one is true. Their fresh values occur in no other sentence: a value
-    that occurs in both would certainly be fresh."""
+    in random order, and which one is true. Their fresh values are not those of the sentences of the
+    task on members: a value in both tasks would certainly be fresh."""
     corpus = customersim.simulate_corpus(2 * DIALOGUES, 1000 * (people.seed + 1) + 3)
     used = {membership.secret_value(p, s) for p in people.others for s in p.secrets}
     pool = [

@@ -408,8 +408,8 @@ def _put_model_aside(new_text: bool) -> Iterator[str]:
 
 def _put_aside(last: str) -> Path:
     """Move everything that was made from the earlier text into a folder of its own, which is
-    returned. ``last``, the file that shows which text that was, is moved last, so that a process
-    that is killed can be repeated."""
+    returned. ``last``, the file that shows which text that was, is moved last, so that a command
+    that is killed goes on here when it is repeated."""
     number = 1
     while (EARLIER_FOLDER / str(number) / last).exists():
         number += 1

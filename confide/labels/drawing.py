@@ -216,8 +216,8 @@ def policy_disagreement(
 def _draw_turn_per_user(
     corpus: str | os.PathLike, by: str, rng: np.random.Generator
 ) -> tuple[list, str]:
-    """Draw one turn of each user (or dialogue), uniformly among theirs, in one pass; also return
-    the corpus hash. A dialogue without a user counts as a user of its own."""
+    """Draw one turn of each user (or dialogue), uniformly among the turns of that user, in one
+    pass; also return the corpus hash. A dialogue without a user counts as a user of its own."""
     chosen: dict[str, TurnPlace] = {}
     seen: dict[str, int] = {}
     digest = hashlib.sha256()

@@ -93,8 +93,8 @@ def import_labels(
     """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``.
 
     An import discards the imports of later readers: after a new first reading, others must read
-    again. Every set of labels numbers its tasks, so a file must come from the page of this set, or
-    give the text of each turn.
+    again. Every set of labels numbers its tasks in the same way, so a file must come from the page
+    of this set, or give the text of each turn.
 
     Args:
         corpus: The text.

@@ -59,8 +59,8 @@ def assume_of_earlier_models(spent: spending.SpentBudget, corpus: str) -> list[s
 
 def assume_of_earlier_texts(entries: Iterable[OdometerEntry], corpus: str) -> list[str]:
     """What a promise for the text with the hash ``corpus`` assumes if it also covers the runs of
-    these ``entries``. A message that occurred several times in another text was several messages
-    there, so it is assumed to have been one.
+    these ``entries``: that each message of this text was one message of any other. One that
+    occurred several times in another text was several messages there.
 
     Guarantee:
         The certificate, its page, ``guarantee.txt``, the model's card and the last line of

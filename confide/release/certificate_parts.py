@@ -97,9 +97,9 @@ def collect_certificate_parts(
     Guarantee:
         All files state the same numbers, each beside what it rests on. A certificate that would
         allow every guess to be right does not hold. Tests: ``tests/release/test_one_number.py``,
-        ``tests/release/ test_what_is_assumed.py::
+        ``tests/release/test_what_is_assumed.py::
         test_every_word_of_a_promise_with_earlier_texts_carries_its_condition``,
-        ``tests/release/test_limits.py:: test_what_lets_every_guess_be_right_promises_nothing``.
+        ``tests/release/test_limits.py::test_what_lets_every_guess_be_right_promises_nothing``.
     """
     record, spent = trained.record, trained.spent or spending.SpentBudget(())
     promise, key = trained.promise(), bytes.fromhex(record["key"])
@@ -200,8 +200,8 @@ def _describe_spending(
 ) -> dict[str, Any]:
     """What the runs before this one spent. ``alone`` is the promise of this model together with
     those that it started from, of the same kind as the whole promise. Hashes of odometer lines are
-    keyed: a plain one reveals something about the text to anybody who knows the rest of the
-        line."""
+    keyed: a plain one reveals something about the text to anybody who knows the rest of the line.
+    """
     alone = replace(trained, spent=spent.of_ancestors()).promise()
     of_any_one = promise.kind != BAYESIAN_KIND  # as in the sentence that prints it
     return {

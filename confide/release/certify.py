@@ -264,9 +264,9 @@ def _verdict_line(value: Mapping[str, Any]) -> str:
 
 
 def _say_promises_little(value: Mapping[str, Any]) -> str:
-    """A warning if delta is above 1/n, where n is the number of units that the promise is about; a
-    model that publishes one of them would keep such a promise. For a secret drawn at random, n is
-    the number of people, since a person is drawn first.
+    """A warning if delta is above 1/n, as a model that publishes one of n at random would keep such
+    a promise. For a promise about any one message, n is the number of messages; for any other it is
+    the number of people, with whom the draw of a random secret begins.
 
     >>> bayesian = {"kind": BAYESIAN_KIND, "secret": {"delta": 0.26}, "missed": {"delta": 1e-5}}
     >>> every = {"kind": "dp", "missed": {"delta": 0.1}}

@@ -134,14 +134,15 @@ class ComposedPromise:
         ]
 
     def value_guesses(self) -> list[FloatPair]:
-        """Pairs of a prior and the largest chance of naming a value. The prior is among the values
-        that the policies would treat alike
+        """Pairs of a prior and the largest chance of naming a value. Both are chances among the
+        values that the policies would treat alike
         (:func:`crtlib.accounting.guess_bounds.value_guess_rate`). Putting one in place of another
         is replacement, whatever the relation of the epsilon. A plan brings pairs of its own.
 
         Guarantee:
-            The prior is not among all values: whether a value is learned with noise depends on the
-            value, so among all of them its chance may be smaller than the prior used here. Test:
+            The prior is not that among all values: whether a value is learned with noise depends on
+            the value, so its chance among all of them may be smaller than the prior used here.
+            Test:
             ``tests/release/test_what_is_assumed.py::test_the_chance_of_a_value_is_among_those_that_are_treated_alike``.
         """
         if plan := self.files_promise.plan:

@@ -39,7 +39,7 @@ POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1
 @dataclass(frozen=True)
 class Screening:
     """A pair of policies on one text, and upper bounds on its rates: ``trace``, of secrets that
-    leave a trace in the redacted text; ``public``, of secrets in text where neither policy flags
+    leave a trace in the redacted text; ``public``, of secrets in points where neither policy flags
     anything."""
 
     id: str
@@ -344,8 +344,8 @@ def declare_interval(of: str, value: float, bounds: Sequence[float]) -> Declared
 
 
 def round_down_points(points: int) -> int:
-    """Round a number of private points down to one of ``POINT_COUNT_BOUNDS``, or up to 8 if it is
-    smaller: a release may depend on this value only.
+    """Round a number of private points down to one of ``POINT_COUNT_BOUNDS``; a number below all of
+    them becomes 8. A release may depend on this value only.
 
     Guarantee:
         What leaves depends on the number of private points only through its declared value, so few

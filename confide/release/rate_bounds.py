@@ -72,7 +72,7 @@ def find_issued_count(trained: CertifiableRun, rates: Mapping[str, Any]) -> dict
 
     Guarantee:
         An issued certificate can be verified whatever the labels judge later. Test:
-        ``tests/test_months.py:: test_a_certificate_of_a_month_is_verified_after_the_next``.
+        ``tests/test_months.py::test_a_certificate_of_a_month_is_verified_after_the_next``.
     """
     told, row = trained.record["labels"], rates["miss"]
     if not told or row["how"] != "one_per_cluster":

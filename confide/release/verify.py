@@ -79,7 +79,7 @@ def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None)
 
     Guarantee:
         A bound that is smaller than its counts allow is detected. Test:
-        ``tests/release/test_verifier.py:: test_a_number_that_no_certificate_has_is_refused``.
+        ``tests/release/test_verifier.py::test_a_number_that_no_certificate_has_is_refused``.
     """
     labelled = labels["secrets"] + labels.get("unread", 0) if labels else float("inf")
     for kind, rows in {"": rates, **rates.get("by_kind", {})}.items():

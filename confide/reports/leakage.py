@@ -126,8 +126,8 @@ def _bin_name(low: float, high: float, whole: bool) -> str:
 
 @dataclass(frozen=True)
 class BinnedCounts:
-    """Sequences or runs to be counted in bins, with which of them only one user has (``alone``) and
-    whose each is (``owner``). ``exact`` counts are for a page in clear."""
+    """Sequences or runs to be counted in bins. ``alone`` tells for each whether only one user has
+    it, ``owner`` whose it is. ``exact`` counts are for a page in clear."""
 
     alone: pd.Series
     owner: pd.Series

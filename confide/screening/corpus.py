@@ -297,7 +297,7 @@ def screen_corpus(
     judging part judges the policies; without it, labels that came with the corpus do, if any.
     ``executor`` runs the policies on several batches at a time. What they flag is kept in
     ``shards``, and batches that are already there for this corpus and these policies are not
-    flagged again. Near duplicates are found with all text in memory, and so are people as units;
+    flagged again. Near duplicates, and people as units, need all of the text in memory;
     everything else is done in batches. Raises ``ValueError`` for arguments that do not fit.
     """
     pair = how.pair()

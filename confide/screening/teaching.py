@@ -107,10 +107,9 @@ def teach_tagger(
     if the same tagger is already there.
 
     ``labels``: one or more folders of ``crtlib label``. Their teaching parts teach, without turns
-        of
-    people who judge, and the judging part of the first folder judges. Without folders, the labels
-    that the corpus came with are used, and a ``judging_share`` of the users judges. ``epochs``,
-    ``backbone``, ``threshold`` and ``int8`` are those of
+    of people who judge, and the judging part of the first folder judges. Without folders, the
+    labels that the corpus came with are used, and a ``judging_share`` of the users judges.
+    ``epochs``, ``backbone``, ``threshold`` and ``int8`` are those of
     :func:`crtlib.screening.tagger.train_tagger`. The default ``backbone`` is the encoder that is
     installed, if any; "none" uses none. ``curve``: also report by kind what reading has taught
     (:func:`measure_learning_curve`). Raises ``ValueError`` if nothing is labelled.

@@ -264,7 +264,7 @@ def _write_corpus(
     part: Path, plans: list[IngestSource], how: How, progress: bool
 ) -> tuple[CorpusSummary, dict[str, Any]]:
     """Read all rows, group them into conversations of one person each, and write those in the order
-    in which they began. Each further person who speaks in a conversation gets a part of its own
+    in which they began. Each further person who speaks in a conversation gets a separate part
     (``id~2``). Messages that name nobody belong to the person of their conversation if exactly one
     is named there; otherwise they form one more part, of nobody.
 

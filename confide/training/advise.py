@@ -59,8 +59,8 @@ LABEL_MULTIPLES = tuple(1.05**k for k in range(1, 120))
 
 @dataclass(frozen=True)
 class AdviceRow:
-    """A pair of policies with the least noise that meets the limits, or if none does the most that
-    was tried, and the bounds that its certificate will have."""
+    """A pair of policies with the least noise that meets the limits (or, if none does, with the
+    most that was tried), and the bounds that its certificate will have."""
 
     policy: str
     conservative: str

@@ -73,7 +73,7 @@ def find_flagged_holders(
     flagged in that user's text.
 
     Values that differ only in spelling (as ``list:`` reads them) are one secret, and each is looked
-    for in all of the text, so points count in which the policy passed it over. A value that is too
+    for in all of the text, so points where the policy passed it over count too. A value that is too
     short to look for is held where it is flagged.
 
     Args:

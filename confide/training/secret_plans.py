@@ -104,8 +104,8 @@ def make_secret_plan(
     keeps the promise for each secret. None if the same plan is already there.
 
     The secrets are the values in ``table`` (``user,secret[,kind][,p][,r]``) or what ``policy``
-    flags; ``by`` is what gets a promise of its own. With several ``scales``, the plan for the one
-    in ``take`` is written, or else the plan that keeps most text for its noise. ``plan.json`` and
+    flags; ``by`` is what gets a promise of its own. With several ``scales``, the plan for the scale
+    ``take`` is written, or else the plan that keeps most text for its noise. ``plan.json`` and
     ``weights.parquet`` (with pseudonyms) are public files; all others are private.
 
     Raises ``ValueError`` for a screened folder, among other things.

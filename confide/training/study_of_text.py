@@ -157,8 +157,8 @@ def model_for_budget(
 
 
 def hours_of_smollm2(turns: int, device: str, epochs: int | None = None) -> float:
-    """The hours from which on :func:`model_for_budget` chooses SmolLM2 with adapters for this many
-    turns, if it can be loaded; rounded up to two figures.
+    """The least number of hours for which :func:`model_for_budget` chooses SmolLM2 with adapters
+    for this many turns, if it can be loaded; rounded up to two figures.
 
     >>> hours_of_smollm2(10_000, "cpu"), hours_of_smollm2(10_000, "cuda")
     (5.6, 0.012)
@@ -180,7 +180,8 @@ def choose_hyperparameters_by_size(
 ) -> CrtStudy:
     """The study, with the hyperparameters that are not ``given`` chosen by the sizes of its model
     and its text. A batch has at most a tenth of the points, and delta is the largest power of ten
-    that is at most 0.1 / (number of private points).
+    that is at most 0.1 / n, where n is the rounded number of private points and a quarter more, an
+    upper bound of the exact one.
 
     Private batches are Poisson samples of ``batch_size`` points in expectation, or up to a quarter
     more, or of the share ``sampling_probability``; public batches have ``batch_size`` points.

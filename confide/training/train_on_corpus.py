@@ -376,7 +376,8 @@ class Session:
             What came of the training, also as ``result``; None in every process but the leader.
 
         Raises:
-            ValueError: If steps are left and ``early`` is not set; the session then stays open.
+            ValueError: If steps are left and ``early`` is not set, or if it is set before any step;
+                the session then stays open.
         """
         if early:
             left = self.training.steps_left
@@ -822,8 +823,8 @@ def attach_label_rates(
 
 
 def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
-    """Refuse, before training, an output folder that holds something or cannot be written, and an
-    odometer inside it, whose key would leave with the model."""
+    """Refuse, before training, an output folder that holds something or cannot be written, and one
+    that holds the odometer, whose key would leave with the model, or is inside of it."""
     out, meter = recipe.out, recipe.odometer
     if out is None:
         return

@@ -230,8 +230,9 @@ def _select_arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
 
 def why_unsettled(rows: DataFrame) -> str:
     """Why the curve of an arm, its mean over seeds, does not yet show what its training can reach.
-    Empty if the curve does not rise from its first epoch on, and if its last third lowers the best
-    perplexity by at most ``MAX_SETTLED_GAIN``, or at least twice as many epochs do."""
+    Empty if the curve does not rise from its first epoch on, and if either its last third, or a
+    training of at least twice as many epochs, lowers the best perplexity by at most
+    ``MAX_SETTLED_GAIN``."""
     curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
     if len(curve) < 2:
         return "has one epoch"
