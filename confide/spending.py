@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import tempfile
@@ -207,9 +208,13 @@ class SpentBudget:
         return size
 
     def holds(self, unit: str) -> dict[str, int]:
-        """How many points of each smaller unit one ``unit`` holds, as runs with that unit state."""
-        every = (e.holds for e in self.private if e.unit == unit)
-        return {name: size for held in every for name, size in held.items()}
+        """The most points of each smaller unit that one ``unit`` holds, of what any run states."""
+        largest: dict[str, int] = {}
+        for e in self.private:
+            stated = (e.about.get(unit, {}), e.holds if e.unit == unit else {})
+            for name, size in itertools.chain.from_iterable(each.items() for each in stated):
+                largest[name] = max(size, largest.get(name, 0))
+        return largest
 
     @property
     def elsewhere(self) -> tuple[OdometerEntry, ...]:

@@ -151,6 +151,19 @@ def test_a_place_that_holds_something_is_called_what_it_is(talk, tmp_path):
         confide.screen(screened, screened)
 
 
+def test_a_session_whose_first_step_failed_says_that_there_is_nothing_to_end(
+    talk, tmp_path, monkeypatch
+):
+    """Fault: four lines of pydantic, as no step was taken, though one was charged."""
+    how = {"method": "dpsgd", "epsilon": 8.0, "epochs": 1, "width": 16, "device": "cpu"}
+    session = confide.Session(home_of(talk, tmp_path / "home"), out=tmp_path / "model", **how)
+    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+        broken.setattr("crtlib.training.phases.set_private_gradient", lambda *_, **__: 1 / 0)
+        next(iter(session))()
+    with pytest.raises(ValueError, match="no step was taken"):
+        session.close(early=True)
+
+
 def test_what_is_left_early_is_charged_in_full(talk, tmp_path, monkeypatch):
     values = []
     for stop in (3, None):

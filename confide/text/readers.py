@@ -291,13 +291,13 @@ def _table_rows(
         while True:
             try:
                 for cells in reader:
+                    number += 1
                     if not cells:
                         continue
-                    number += 1
                     if bad := _decoding_fault("".join(cells), encoding):
                         yield number, bad
                     elif (
-                        cells[0].strip() == again[0]
+                        " ".join(cells[0].split()) == again[0]
                         and [" ".join(cell.split()) for cell in cells] == again
                     ):
                         yield number, BadRow(REPEATED_HEADER, "is the header again")

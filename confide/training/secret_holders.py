@@ -186,8 +186,8 @@ def _read_secret_table(path: Path, prior: float, posterior: float | None) -> pd.
     for name in ("user", "secret"):
         empty = np.flatnonzero(table[name].str.strip() == "")
         if len(empty):
-            raise ValueError(f"{path.name}, row {empty[0] + 2}, column {name}: is empty")
+            raise ValueError(f"{path.name}, row {table.index[empty[0]]}, column {name}: is empty")
     wrong = np.flatnonzero(~((table.p > 0) & (table.p < table.r) & (table.r < 1)))
     if len(wrong):
-        raise ValueError(f"{path.name}, row {wrong[0] + 2}: must have 0 < p < r < 1")
+        raise ValueError(f"{path.name}, row {table.index[wrong[0]]}: must have 0 < p < r < 1")
     return table

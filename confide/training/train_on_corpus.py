@@ -381,6 +381,8 @@ class Session:
         """
         if early:
             left = self.training.steps_left
+            if left == len(self):
+                raise ValueError("training: no step was taken; there is nothing to end")
             self.training.stop()
             if self.odometer and left:
                 self.odometer.stopped = file_sources.StoppedSource(len(self) - left, len(self))

@@ -185,7 +185,8 @@ def audit_training(
         test_a_fault_is_found_no_more_often_than_was_said_and_by_the_best_attacker_as_often``.
     """
     check_allowed("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
-    check_allowed("claim", claim or 1.0, (claim or 1.0) > 0, "positive")
+    if claim is not None:
+        check_allowed("claim", claim, claim > 0, "positive")
     outputs.check_output_folder(out, force=force)
     record = _read_record(Path(run))
     weights = hash_tensors(run) if references else None

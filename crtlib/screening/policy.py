@@ -187,6 +187,7 @@ class Policy:
                 p.user if self.reads_ids else "",
                 p.text[a:b],
                 clip_to_pieces(p.secrets, [UnmaskedPiece(a, b, -a)]),
+                dialogue_id=p.dialogue_id if self.reads_ids else "",
             )
             for _, p, a, b in at
         ]
@@ -332,7 +333,7 @@ def register_policy(
     >>> REGISTERED_MAKERS.pop("shouting").make("hey").name
     'shouting:hey'
     """
-    if not re.fullmatch(r"[a-z]\w*", name):
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(f"name={name!r}: must be lower-case letters, digits and _")
 
     def add(make: PolicyFactory) -> PolicyFactory:

@@ -218,9 +218,10 @@ def _guess_meant_name(kind: str, argument: str, name: str) -> str:
 def _find_maker(kind: str) -> PolicyMaker | None:
     if kind in _BUILTIN_MAKERS:
         return _BUILTIN_MAKERS[kind]
-    if kind not in REGISTERED_MAKERS:
-        for e in entry_points(group=POLICY_ENTRY_POINTS, name=kind):
-            return PolicyMaker(kind, "[:...]", e.load())
+    for entry in entry_points(group=POLICY_ENTRY_POINTS, name=kind):
+        if kind not in REGISTERED_MAKERS:
+            announced = PolicyMaker(kind, "[:...]", entry.load())
+            REGISTERED_MAKERS.setdefault(kind, announced)  # unless loading it registered its own
     return REGISTERED_MAKERS.get(kind)
 
 

@@ -146,6 +146,8 @@ class ListedValue:
 
 def read_value_table(path: Path, where: str) -> pd.DataFrame:
     """Read a CSV or Parquet file as texts, or the lines of a text file as the column ``secret``.
+    The index has the numbers of the rows as a spreadsheet counts them, header and blank rows
+    included.
 
     Raises ``ValueError``, which begins with ``where`` and quotes nothing from the file, also where
     two columns have one name or a row has another number of cells than the header.
@@ -161,8 +163,9 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
         raise ValueError(f"{where}: must be a .txt, .csv or .parquet file{hint}")
     try:
         if path.suffix == ".txt":
-            return pd.DataFrame({"secret": files.read_text(path, "utf-8-sig").splitlines()})
-        rows: list[list[str]] = []
+            lines = files.read_text(path, "utf-8-sig").splitlines()
+            return pd.DataFrame({"secret": lines}, index=range(1, 1 + len(lines)))
+        rows: list[tuple[int, list[str]]] = []
         if path.suffix == ".parquet":
             names = pq.read_schema(files.check_regular_file(path)).names
         else:
@@ -170,20 +173,23 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
             with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
                 sign = max(",;\t|", key=file.readline(1 << 16).count)
                 file.seek(0)
-                names, *rows = [row for row in csv.reader(file, delimiter=sign, strict=True) if row]
+                numbered = enumerate(csv.reader(file, delimiter=sign, strict=True), 1)
+                (_, names), *rows = [(number, row) for number, row in numbered if row]
         if not (both := find_repeated_name(names)) and path.suffix == ".parquet":
-            return pd.read_parquet(files.check_regular_file(path)).fillna("").astype(str)
+            table = pd.read_parquet(files.check_regular_file(path)).fillna("").astype(str)
+            return table.set_axis(range(1, 1 + len(table)))
     except UnicodeDecodeError:
         raise ValueError(f"{where}: is not UTF-8; {describe_recoding(path)}") from None
     except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
         raise ValueError(f"{where}: cannot be read ({type(error).__name__})") from None
     if both:
         raise ValueError("{}: columns {} and {} have one name".format(where, *both))
-    for number, row in enumerate(rows, 2):
+    for number, row in rows:
         if len(row) != len(names):
             what = f"has {len(row)} cells, the header has {len(names)}"
             raise ValueError(f"{where}: row {number} {what}; a value with a separator needs quotes")
-    return pd.DataFrame(rows, columns=names, dtype=str)
+    numbers = [number for number, _ in rows]
+    return pd.DataFrame([row for _, row in rows], columns=names, index=numbers, dtype=str)
 
 
 def _is_within_word(beside: str, edge: str) -> bool:
@@ -212,7 +218,7 @@ def compile_value_pattern(value: str) -> re.Pattern[str]:
     )
 
 
-def _values_of_people(cells: pd.DataFrame, first_row: int) -> list[ListedValue]:
+def _values_of_people(cells: pd.DataFrame) -> list[ListedValue]:
     """The values of a list of people, as a CRM writes it (``name;phone;email``): also each word of
     at least three letters in a name. Values that are too short to look for are left out."""
     names = {column: _normalise_with_places(str(column))[0] for column in cells.columns}
@@ -223,7 +229,7 @@ def _values_of_people(cells: pd.DataFrame, first_row: int) -> list[ListedValue]:
         if re.sub(r"[_\-. ]", "", name) in called.split()
     }
     listed = []
-    for number, row in enumerate(cells.to_dict("records"), first_row):
+    for number, row in zip(cells.index, cells.to_dict("records"), strict=True):
         for column, kind in kinds.items():
             values = [row[column]]
             if kind == "name":
@@ -301,15 +307,15 @@ def list_policy(file: str) -> Policy:
     path, where = Path(file), f"policy='list:{file}'"
     rows: list[ListedValue] = []
     cells = read_value_table(path, where)
-    first_row = 1 + (path.suffix == ".csv")
     if "secret" not in cells:
-        rows = _values_of_people(cells, first_row)
+        rows = _values_of_people(cells)
         if not rows:
             raise ValueError(
                 f"{where}: .csv and .parquet need a column secret, or those of a list of people, "
                 "such as name, phone, email"
             )
-    for number, row in enumerate(cells.to_dict("records") if "secret" in cells else (), first_row):
+    numbered = zip(cells.index, cells.to_dict("records"), strict=True)
+    for number, row in numbered if "secret" in cells else ():
         values = [row["secret"]] * bool(row["secret"].strip())
         if values and row.get("parts", "").strip().lower() in ("yes", "true", "1"):
             values += re.findall(r"[^\W\d_]{3,}", row["secret"])

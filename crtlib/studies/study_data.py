@@ -136,10 +136,11 @@ def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
 
 
 def _shuffle_by_user(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
-    """Shuffle the users, and keep the dialogues of each user together and in order."""
-    by_user: dict[str, list[Dialogue]] = {}
+    """Shuffle the users, and keep the dialogues of each user together and in order. A dialogue
+    without a user counts as a user of its own."""
+    by_user: dict[tuple[str, str], list[Dialogue]] = {}
     for d in dialogues:
-        by_user.setdefault(d.user, []).append(d)
+        by_user.setdefault((d.user, "" if d.user else d.id), []).append(d)
     groups = list(by_user.values())
     order = np.random.default_rng([seed, 5]).permutation(len(groups))
     return tuple(d for k in order for d in groups[k])

@@ -452,8 +452,9 @@ class Training:
         self._tried_losses.append(losses)
 
     def take_all(self) -> TrainingRun:
-        """Take all steps and return the run. As only the training's own code runs between them, the
-        bits of the weights are watched again only after the last step.
+        """Take all steps and return the run. As only the training's own code runs between them, and
+        ``on_epoch``, which is watched itself, the bits of the weights are watched again only after
+        the last step.
 
         Guarantee:
             Test: ``tests/training/test_own_loop.py::
@@ -524,9 +525,13 @@ class Training:
             if self.on_epoch and (
                 k + 1 == len(self.phases) or self.phases[k + 1].epoch != phase.epoch
             ):
+                seal = WeightSeal.of(run.model, bits_of="learning")
                 measured = self.on_epoch(phase.epoch, run.model)
-                run.history.append({"epoch": phase.epoch, **measured})
                 run.model.train()
+                seal.refuse_visible_changes()
+                if int(seal.count_changed()):
+                    raise ValueError("on_epoch: changed a weight; it must only measure")
+                run.history.append({"epoch": phase.epoch, **measured})
             self.phases_done = k + 1
             if file:
                 file.save(state, k + 1)

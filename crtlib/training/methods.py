@@ -176,17 +176,18 @@ def _promise_nothing(events: SampledGaussians, terms: GuaranteeTerms) -> None:
 
 def _promise_per_point(events: SampledGaussians, terms: GuaranteeTerms) -> Guarantee:
     """Differential privacy for one data point."""
+    spent = privacy_cost.epsilon_and_accountant(
+        events,
+        delta=terms.noise_delta,
+        accountant=terms.accountant,
+        neighbouring_relation=terms.neighbouring_relation,
+    )
     return Guarantee(
-        privacy_cost.epsilon(
-            events,
-            delta=terms.noise_delta,
-            accountant=terms.accountant,
-            neighbouring_relation=terms.neighbouring_relation,
-        ),
+        spent.value,
         delta=terms.noise_delta,
         unit=f"one {terms.unit}",
         neighbouring_relation=terms.neighbouring_relation,
-        accountant=terms.accountant,
+        accountant=spent.accountant,
         public=terms.public,
     )
 

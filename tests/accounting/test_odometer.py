@@ -146,6 +146,17 @@ def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
     json.dumps(bill, allow_nan=False)
 
 
+def test_the_bill_counts_the_most_messages_that_any_run_states(tmp_path):
+    """Fault: what the last run of a person's unit stated counted for all, so another order of the
+    same two runs gave 14.3 in place of 5.34."""
+    for name, messages in (("a", 12), ("b", 5)):
+        add(tmp_path, name, unit="user", holds={"turn": messages})
+    add(tmp_path, "c", unit="turn", about={"user": {"turn": 14}})
+    spent = spending.sum_spending(odometer.read_entries(tmp_path))
+    assert spent.holds("user") == {"turn": 14}
+    assert spent.groups("user", {"turn": 12}) == (1, 1, 14)
+
+
 def test_the_bill_lists_each_run_and_all_together(tmp_path):
     loud = SampledGaussian(0.5, 0.0, 1)
     first = add(tmp_path)

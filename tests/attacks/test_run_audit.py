@@ -348,6 +348,8 @@ def test_a_claim_is_refuted_of_canaries_that_noise_never_touched(memorised, tmp_
     assert found.refuted and found.lines()[1] == "MORE THAN CLAIMED"
     kept = run_audit.audit_training(open_, corpus, tmp_path / "high", claim=9.0, seed=0)
     assert not kept.refuted and kept.lines()[1].startswith("not refuted")
+    with pytest.raises(ValueError, match=r"claim=0\.0: must be positive"):
+        run_audit.audit_training(open_, corpus, tmp_path / "none", claim=0.0, seed=0)
     record = {"corpus": {"sha256": ""}}
     with pytest.raises(ValueError, match="tests a claim"):
         evidence.read_evidence(open_, record, tmp_path / "audit" / "audit.json", None)

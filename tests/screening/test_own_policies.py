@@ -377,6 +377,31 @@ def test_a_strangers_policy_that_was_taught_is_known_by_its_name(monkeypatch):
         assert policy_names.is_learned("guest") is learned
 
 
+def test_an_installed_policy_that_was_taught_is_known_before_it_was_made(tmp_path, monkeypatch):
+    """Fault: the first question loaded the package, and took its policy for one that learns
+    nothing, so the labels that taught it might judge it."""
+    (tmp_path / "pupil.py").write_text(
+        "from crtlib.screening import regex_policies\n"
+        "from crtlib.screening.policy import register_policy\n"
+        "@register_policy('pupil', learned=True)\n"
+        "def make(argument):\n    return regex_policies.none_policy\n"
+    )
+    info = tmp_path / "pupil-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pupil\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[crtlib.policies]\npupil = pupil:make\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(policy, "REGISTERED_MAKERS", dict(policy.REGISTERED_MAKERS))
+    monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy.REGISTERED_MAKERS)
+    assert policy_names.is_learned("pupil") and policy_names.is_learned("pupil")
+
+
+@pytest.mark.parametrize("name", ["aBC", "a\u00e4", "a\u0663", "1a", "a-b"])
+def test_a_name_of_a_policy_is_lower_case_letters_digits_and_underscores(name):
+    with pytest.raises(ValueError, match="must be"):
+        policy.register_policy(name)
+
+
 def test_an_installed_package_adds_a_policy_by_an_entry_point(tmp_path, monkeypatch):
     (tmp_path / "guest.py").write_text(
         "from crtlib.screening import regex_policies\n"

@@ -170,10 +170,11 @@ def test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so():
         seen.clear()
         Policy("blind", flag, own_words=own_words)(points)
         assert seen == [("", "", "")]
-    seen.clear()
     by_id = Policy("by_id", flag, reads_ids=True)
-    by_id(points)
-    assert seen == [("d/0", "ann", "d")]
+    for own_words in (False, True):
+        seen.clear()
+        replace(by_id, own_words=own_words)(points)
+        assert seen == [("d/0", "ann", "d")]
     for made in (
         policy_changes.union_policy(by_id, regex_policies.none_policy),
         stable_under_masking(by_id),

@@ -49,9 +49,11 @@ def test_a_row_of_a_list_with_other_cells_than_the_header_is_refused(tmp_path, r
 
 
 def test_a_list_is_read_as_it_was(tmp_path):
-    (tmp_path / "l.csv").write_bytes(b'\xef\xbb\xbfsecret,kind\r\n"a, b",name\r\nNA,\r\n')
+    content = b'\xef\xbb\xbfsecret,kind\r\n"a, b",name\r\n\r\nNA,\r\n'
+    (tmp_path / "l.csv").write_bytes(content)
     table = value_lists.read_value_table(tmp_path / "l.csv", "l")
-    expected = pd.DataFrame({"secret": ["a, b", "NA"], "kind": ["name", ""]}, dtype=str)
+    columns = {"secret": ["a, b", "NA"], "kind": ["name", ""]}
+    expected = pd.DataFrame(columns, index=[2, 4], dtype=str)  # rows as a spreadsheet counts them
     pd.testing.assert_frame_equal(table, expected)
 
 

@@ -3,8 +3,14 @@
 import functools
 from dataclasses import replace
 
+import pytest
+
 from confide.training import record_sources
+from crtlib.accounting import privacy_cost
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import BoundedRate
 from crtlib.training import methods, schedules
+from crtlib.training.methods import GuaranteeTerms
 from crtlib.training.phases import PrivatePhase, PublicPhase
 from tests import trainings
 from tests.texts import write_simulated_text
@@ -44,3 +50,24 @@ def test_points_with_a_probability_each_are_accounted_by_a_plan_alone():
         for phase in (weighted, plain)
     ]
     assert said == [["raw"], []]
+
+
+@pytest.mark.parametrize("method", ["dpsgd", "user_dpsgd", "jft", "crt"])
+def test_a_promise_names_the_accountant_whose_bound_it_prints(method):
+    """Where the accountant that was asked has a larger bound than another, that one is printed."""
+    whisper = SampledGaussian(1.0, 20.0, 24)
+    certain = BoundedRate(0.0)
+    terms = GuaranteeTerms(
+        gamma=certain,
+        delta2=certain,
+        noise_delta=1e-5,
+        unit="turn",
+        accountant="rdp",
+        neighbouring_relation="replace",
+        public="",
+    )
+    bound = privacy_cost.epsilon_and_accountant(
+        whisper, delta=1e-5, accountant="rdp", neighbouring_relation="replace"
+    )
+    promise = methods.method_by_name(method).promise((whisper,), terms)
+    assert bound.accountant != "rdp" and promise.accountant == bound.accountant

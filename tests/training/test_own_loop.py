@@ -274,6 +274,28 @@ def test_a_weight_that_was_changed_after_all_steps_is_refused():
 MESSAGE = torch.tensor([109.0, 121.0, 32.0])
 
 
+def write_in_place(weight):
+    with torch.no_grad():
+        weight.view(-1)[:3] = MESSAGE
+
+
+def write_data(weight):
+    weight.data.view(-1)[:3] = MESSAGE
+
+
+@pytest.mark.parametrize("write", [write_in_place, write_data])
+@pytest.mark.parametrize("way", ["take_all", "its own loop"])
+def test_a_weight_that_is_changed_while_an_epoch_is_measured_is_refused(write, way):
+    """Once: nothing compared the weights around ``on_epoch`` where all steps are taken at once."""
+    model = build_model(GPT2, 0)
+    training = begin(model, on_epoch=lambda *_: write(model.transformer.wpe.weight) or {})
+    with pytest.raises(ValueError, match="changed"):
+        if way == "take_all":
+            training.take_all()
+        for step in training:
+            step()
+
+
 def model_with_tables():
     """One that is saved with a table, reads with another, and has a third as a mere attribute."""
     model = build_model(GPT2, 0)
