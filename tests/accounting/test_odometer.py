@@ -149,12 +149,12 @@ def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
 def test_the_bill_counts_the_most_messages_that_any_run_states(tmp_path):
     """Fault: what the last run of a person's unit stated counted for all, so another order of the
     same two runs gave 14.3 in place of 5.34."""
-    for name, messages in (("a", 12), ("b", 5)):
+    add(tmp_path, unit="turn", about={"user": {"turn": 14}})
+    for name, messages in (("b", 12), ("c", 5)):
         add(tmp_path, name, unit="user", holds={"turn": messages})
-    add(tmp_path, "c", unit="turn", about={"user": {"turn": 14}})
     spent = spending.sum_spending(odometer.read_entries(tmp_path))
     assert spent.holds("user") == {"turn": 14}
-    assert spent.groups("user", {"turn": 12}) == (1, 1, 14)
+    assert spent.groups("user", {"turn": 12}) == (14, 1, 1)
 
 
 def test_the_bill_lists_each_run_and_all_together(tmp_path):
