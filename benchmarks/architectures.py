@@ -187,7 +187,7 @@ def distance_from_brute_force(model: nn.Module) -> tuple[str, float]:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=clip_norm)
-    slow = any("one example after the other" in str(w.message) for w in said)
+    slow = any("one example at a time" in str(w.message) for w in said)
     got = probe.gradients_or_zeros(model)
     distance = probe.distance_in_clip_norms(got, expected, clip_norm)
     return SEVERAL_PASSES if slow else ONE_PASS, distance

@@ -119,10 +119,10 @@ class Checkpoint:
             )
         except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
             raise_machine_fault(error)
-            raise ValueError(f"{name}: is damaged; remove it to start anew") from None
+            raise ValueError(f"{name}: is damaged; remove it to start again") from None
         if not isinstance(saved, dict) or saved.keys() != like.keys():
             raise ValueError(
-                f"{name}: is no checkpoint of this version of crtlib; name another file"
+                f"{name}: is not a checkpoint of this version of crtlib; name another file"
             )
         if saved["identity"] != self.identity:
             raise OtherRunError(

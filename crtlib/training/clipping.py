@@ -116,7 +116,7 @@ def add_clipped_gradients(
     try:
         return LossesAndNorms(*batch.restored(*_add_clipped_in_one_pass(model, batch, clip_norm)))
     except UnknownLayer as error:
-        warnings.warn(f"{error}; clipping one example after the other (slow)", stacklevel=2)
+        warnings.warn(f"{error}; clipping one example at a time (slow)", stacklevel=2)
     columns = (x.split(1) for x in (tokens, lengths, targets) if x is not None)
     units = [
         add_clipped_unit_gradient(model, [one], clip_norm=clip_norm, reduction=reduction)

@@ -210,4 +210,4 @@ def refuse_unfit_layers(model: nn.Module) -> None:
         if isinstance(module, nn.modules.dropout._DropoutNd):
             rates.append(module.p)
         if any(isinstance(rate, float) and rate > 0 for rate in rates):
-            raise ValueError(f"model: layer {name!r} drops out: must be built with dropout 0")
+            raise ValueError(f"model: layer {name!r} applies dropout: must be built with dropout 0")

@@ -133,8 +133,8 @@ class Step:
         )
         if os.getpid() != self._training.process:
             raise ValueError(
-                f"{self!r}: is of a training of another process, from which this one was forked; "
-                "open it where its steps are taken"
+                f"{self!r}: belongs to a training in the process that this one was forked from; "
+                "begin it where its steps are taken"
             )
         if not self._training.taking.acquire(blocking=False):
             raise ValueError(
@@ -150,7 +150,9 @@ class Step:
         """Check model and optimizers, charge the phase if it begins here, and learn from the
         batch."""
         if self._begun or self._training.current is not self:
-            raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
+            raise ValueError(
+                f"{self!r}: can be taken only once, and before the next one is requested"
+            )
         self._training._check_model()
         self._training._check_optimizers()
         if losses is not None:
@@ -183,7 +185,7 @@ class Step:
         batch = next(self._batches, None)
         if batch is None:
             raise ValueError(
-                f"{self!r}: has no batch; a {type(phase).__name__} must draw one a step"
+                f"{self!r}: has no batch; a {type(phase).__name__} must draw one per step"
             )
         weights = list(state.run.model.parameters())
         versions = [p._version for p in weights]
@@ -389,7 +391,9 @@ class Training:
 
     def __iter__(self) -> Iterator[Step]:
         if self._steps is not None:
-            raise ValueError("training: its steps are given once; make another training")
+            raise ValueError(
+                "training: its steps can be iterated only once; begin another training"
+            )
         self._steps = self._run_phases()
         return self._steps
 
@@ -515,7 +519,7 @@ class Training:
                 self.current = step = Step(self, phase, number, batches)
                 yield step
                 if not step.taken:
-                    raise ValueError(f"{step!r}: was passed over; an empty sample is a step, too")
+                    raise ValueError(f"{step!r}: was skipped; an empty sample is a step too")
                 if step.loss is not None and not bar.disable:
                     bar.set_postfix_str(f"loss {float(step.loss):.2f}", refresh=False)
                 bar.update()
@@ -644,7 +648,7 @@ class Training:
         if int(self._changed_tensors):
             raise ValueError("model: a weight was changed outside of a step")
         if int(self._changed_states):
-            raise ValueError("optimizer: what it has learned was changed outside of a step")
+            raise ValueError("optimizer: its state was changed outside of a step")
 
     def _check_optimizers(self) -> None:
         """Refuse optimizers whose settings or learned state were changed outside of a step. Called
@@ -720,7 +724,7 @@ def _check_phases(
     if limit is not None and longest - 1 > limit:
         raise ValueError(
             f"context={limit}: the longest point has {longest} tokens; use shorter points "
-            "(unit=turn) or a model that reads further"
+            "(unit=turn) or a model with a longer context"
         )
 
 
@@ -765,7 +769,9 @@ def _group_points_by_owner(
 ) -> list[list[int]]:
     """The indices of each owner's points."""
     if len(owners) != len(parts.get(part, ())) or sorted(set(owners)) != [*range(len(set(owners)))]:
-        raise ValueError(f"owners: must say 0, 1, ... of each point of the part {part!r}")
+        raise ValueError(
+            f"owners: must have a number 0, 1, ... for each point of the part {part!r}"
+        )
     units: list[list[int]] = [[] for _ in set(owners)]
     for k, owner in enumerate(owners):
         units[owner].append(k)

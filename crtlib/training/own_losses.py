@@ -20,7 +20,7 @@ layers that the function calls; the output layer is treated like all others.
 >>> refuse_mixing_losses(model, weighed_by_the_batch, max_text_tokens=8)  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
-ValueError: losses: the rows of a batch change what one of them adds, by ... clip norms: ...
+ValueError: losses: the other rows of a batch change what one adds, by ... clip norms: ...
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def add_clipped_gradients_of_losses(
         batch = make_micro_batch(tokens, lengths)
         return _add_clipped_losses_in_one_pass(model, losses, batch, clip_norm)
     except UnknownLayer as error:
-        warnings.warn(f"{error}; clipping one example after the other (slow)", stacklevel=2)
+        warnings.warn(f"{error}; clipping one example at a time (slow)", stacklevel=2)
     rows = zip(tokens.split(1), lengths.split(1), strict=True)
     units = [
         add_clipped_unit_gradient_of_losses(
@@ -169,8 +169,7 @@ def refuse_mixing_losses(
             ).norms
             if not norms.isfinite().all():
                 raise ValueError(
-                    "losses: their gradients of random tokens overflow, or are no numbers: must be "
-                    "finite"
+                    "losses: their gradients for random tokens overflow or are NaN: must be finite"
                 )
             # First half are clipped, then none: clipping hides a factor in a gradient.
             for clip_norm in (float(norms.median()), 10 * float(norms.max())):
@@ -211,8 +210,8 @@ def _refuse_if_apart(
 
     if (by := probe.distance_beyond_rounding(model, distance, allowed)) > allowed:
         raise ValueError(
-            f"losses: the rows of a batch change what one of them adds, by {by:.2g} clip norms: "
-            "that of a row must depend on this row alone"
+            f"losses: the other rows of a batch change what one adds, by {by:.2g} clip norms: "
+            "the loss of a row must depend on that row alone"
         )
 
 

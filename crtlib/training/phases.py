@@ -198,7 +198,7 @@ class PrivatePhase(Phase):
             return p
         if len(p) != points:
             raise ValueError(
-                f"sampling_probability: {len(p)} for {points} points: must be one each"
+                f"sampling_probability: {len(p)} values for {points} points: must be one per point"
             )
         return torch.tensor(p, dtype=torch.float64)
 

@@ -16,7 +16,7 @@ trying, and so is a training loss that is not the model's own.
 >>> refuse_mixing(model, max_text_tokens=32)  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
-ValueError: model: a GPT2LMHeadModel lets the texts of a batch change what one of them adds, by ...
+ValueError: model: a GPT2LMHeadModel lets the other texts of a batch change what one adds, by ...
 """
 
 from __future__ import annotations
@@ -134,14 +134,14 @@ def refuse_mixing(
         if (by := distance_in_clip_norms(first, again, clip_norm)) > allowed:
             raise ValueError(
                 f"model: a {name} draws random numbers of its own, which moves a sum by {by:.2g} "
-                "clip norms: no run could go on from its checkpoint; must be built without noise"
+                "clip norms: no run could resume from its checkpoint; must be built without noise"
             )
         effect = partial(_effect_of_company, model, texts, clip_norm, bar)
         if (by := distance_beyond_rounding(model, effect, allowed)) > allowed:
             raise ValueError(
-                f"model: a {name} lets the texts of a batch change what one of them adds, by "
-                f"{by:.2g} clip norms, or has another loss than its output layer says: no noise "
-                "would cover that; must be another model"
+                f"model: a {name} lets the other texts of a batch change what one adds, by "
+                f"{by:.2g} clip norms, or has a loss that does not follow from its output layer: "
+                "no noise would cover that; must be another model"
             )
         for tensor, bits in _sums_of_saved_tensors(model).items():
             if not torch.equal(bits, bits_before[tensor]):
@@ -154,9 +154,9 @@ def refuse_mixing(
             effect = partial(_effect_of_company, model, texts, clip_norm / 10, bar)
             if (by := distance_beyond_rounding(model, effect, allowed)) > allowed:
                 raise ValueError(
-                    f"model: a {name} reads a text otherwise beside one of {longest} tokens, by "
-                    f"{by:.2g} clip norms: no noise would cover that; must be read with a smaller "
-                    "context, or be another model"
+                    f"model: a {name} reads a text differently in a batch with one of {longest} "
+                    f"tokens, by {by:.2g} clip norms: no noise would cover that; must be read "
+                    "with a smaller context, or be another model"
                 )
 
 
@@ -241,8 +241,7 @@ def _clipped_sum_of_batch(
             clip_norm = float(norms.norms.median().clamp_min(1e-3))
             if not math.isfinite(clip_norm):
                 raise ValueError(
-                    "model: its gradients of random tokens overflow, or are no numbers: must be "
-                    "finite"
+                    "model: its gradients for random tokens overflow or are NaN: must be finite"
                 )
             return _clipped_sum_of_batch(model, texts, clip_norm)
         clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=clip_norm, targets=targets)

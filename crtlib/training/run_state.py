@@ -106,7 +106,7 @@ class TrainingState:
             name = _describe_optimizer(optimizers["private"], learning)
             if optimizers["public"] is optimizers["private"]:
                 raise ValueError(
-                    "optimizer: must make one for each kind of step, and made the same"
+                    "optimizer: must make one for each kind of step, but made the same one twice"
                 )
             _refuse_two_passes(optimizer, learning)
             for one in optimizers.values():
@@ -132,7 +132,7 @@ def _describe_optimizer(optimizer: Any, learning: list[nn.Parameter]) -> str:
         )
     stepped = [id(p) for group in optimizer.param_groups for p in group["params"]]
     if sorted(stepped) != sorted(map(id, learning)):
-        raise ValueError("optimizer: must step the parameters that learn, each once, and no other")
+        raise ValueError("optimizer: must step each trainable parameter once, and no other")
     groups = [
         {k: v for k, v in group.items() if k not in ("params", "lr")} | {"of": len(group["params"])}
         for group in optimizer.param_groups

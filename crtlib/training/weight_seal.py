@@ -78,11 +78,11 @@ class WeightSeal:
         added, removed, frozen, unfrozen, replaced or changed in place, or that has a gradient."""
         now = _tensors_by_name(self.model)
         if moved := sorted(self.marks.keys() ^ now.keys()):
-            raise ValueError(f"model: {moved[0]!r} was added or taken away between two steps")
+            raise ValueError(f"model: {moved[0]!r} was added or removed between two steps")
         for name, p in now.items():
             mark = _mark_tensor(p)
             if mark[-1] != self.marks[name][-1]:
-                raise ValueError(f"model: {name!r} was frozen or set free between two steps")
+                raise ValueError(f"model: {name!r} was frozen or unfrozen between two steps")
             if p.is_leaf and p.grad is not None:
                 raise ValueError(f"model: {name!r} has a gradient that no step made")
             if mark != self.marks[name]:
@@ -166,7 +166,7 @@ class OptimizerSeal:
     >>> seal.refuse_changed_settings()
     Traceback (most recent call last):
     ...
-    ValueError: optimizer: was given other settings; give a schedule as learning_rate_factor
+    ValueError: optimizer: its settings were changed; give a schedule as learning_rate_factor
 
     Guarantee:
         Test: ``tests/training/test_own_loop.py::
@@ -188,7 +188,7 @@ class OptimizerSeal:
         """Raise ValueError if a group of parameters has other settings."""
         if _describe_settings(self.optimizers) != self.settings:
             raise ValueError(
-                "optimizer: was given other settings; give a schedule as learning_rate_factor"
+                "optimizer: its settings were changed; give a schedule as learning_rate_factor"
             )
 
     def count_changed(self) -> Tensor:
@@ -222,8 +222,8 @@ def refuse_learned_state(optimizer: torch.optim.Optimizer) -> None:
             )
             if has_stepped or not (is_constant or is_copy):
                 raise ValueError(
-                    f"optimizer: a {type(optimizer).__name__} has learned {name!r} already, must "
-                    "begin with nothing that another training read"
+                    f"optimizer: a {type(optimizer).__name__} already holds a learned {name!r}, "
+                    "must begin with no state from another training"
                 )
 
 

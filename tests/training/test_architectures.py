@@ -202,7 +202,7 @@ def test_an_adapter_on_embeddings_takes_the_slow_path_with_one_warning():
         warnings.simplefilter("default")
         for _ in range(3):
             _, grads = grads_of(model, clip_at(0.01, batch)("bookkeeping"))
-    assert len(caught) == 1 and "clipping one example after the other" in str(caught[0].message)
+    assert len(caught) == 1 and "clipping one example at a time" in str(caught[0].message)
     _, reference = grads_of(model, clip_at(0.01, batch)("loop"))
     assert distance(grads, reference) < 1e-6
 
@@ -232,13 +232,13 @@ def test_active_dropout_is_refused_by_name():
     model = build_model(SMALL["lstm"], 0).train()
     model.layers.append(nn.Dropout(0.1))
     batch = batch_of(model)
-    with pytest.raises(ValueError, match=r"layer 'layers\.1' drops out: must be built with"):
+    with pytest.raises(ValueError, match=r"layer 'layers\.1' applies dropout: must be built with"):
         clipping.add_clipped_gradients(model, **batch, clip_norm=1.0)
     clipping.add_clipped_gradients(model.eval(), **batch, clip_norm=1.0)  # asleep
     config = CONFIGS["llama"]()
     config.attention_dropout = 0.1  # by a function, not by a layer
     model = transformers.AutoModelForCausalLM.from_config(config).train()
-    with pytest.raises(ValueError, match=r"layer 'model\.layers\.0\.self_attn' drops out"):
+    with pytest.raises(ValueError, match=r"layer 'model\.layers\.0\.self_attn' applies dropout"):
         clipping.add_clipped_gradients(model, **batch, clip_norm=1.0)
 
 

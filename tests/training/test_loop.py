@@ -275,7 +275,9 @@ def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
     file = tmp_path / "state.pt"
     torch.save(content, file)
     before = file.read_bytes()
-    with pytest.raises(ValueError, match=f"checkpoint='{file}': is no checkpoint of this version"):
+    with pytest.raises(
+        ValueError, match=f"checkpoint='{file}': is not a checkpoint of this version"
+    ):
         train_model(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     assert file.read_bytes() == before
 

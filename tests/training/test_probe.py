@@ -341,7 +341,7 @@ def test_what_mixes_long_texts_alone_is_refused(kind, targets):
     known = set(transformers.CONFIG_MAPPING[kind]().to_dict())
     model = tiny(kind, **{k: v for k, v in SPARSE.items() if k in known})
     model = pretrained.with_lora(model, 2, seed=0, targets=targets)
-    with pytest.raises(ValueError, match=r"beside one of 128 tokens, by .* clip norms"):
+    with pytest.raises(ValueError, match=r"in a batch with one of 128 tokens, by .* clip norms"):
         refuse_mixing(model, max_text_tokens=128)
 
 
@@ -374,7 +374,7 @@ def test_longrope_within_its_original_length_is_let_through():
 def test_a_training_is_refused_before_its_first_step():
     started = []
     phases = schedules.dpsgd_phases(epochs=1, private=PRIVATE)
-    with pytest.raises(ValueError, match="beside one of 48 tokens"):
+    with pytest.raises(ValueError, match="in a batch with one of 48 tokens"):
         loop.train_model(
             longrope(), phases, {"private": [[5, 6, 7]] * 8}, seed=0, max_text_tokens=48,
             on_start=lambda *_: started.append(1),
@@ -413,7 +413,7 @@ def test_a_model_whose_gradients_are_no_numbers_is_refused_in_one_line():
     model = tiny("llama")
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"^model: its gradients of random tokens overflow"):
+    with pytest.raises(ValueError, match=r"^model: its gradients for random tokens overflow"):
         refuse_mixing(model)
 
 

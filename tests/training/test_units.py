@@ -96,7 +96,7 @@ def test_poisson_draws_units_and_an_overflow_of_one_text_leaves_its_whole_unit_o
         seed=0,
     )
     assert seen[0].tolist() == [2, 2, 1]  # three units, with so many texts
-    with pytest.raises(ValueError, match="owners: must say 0, 1"):
+    with pytest.raises(ValueError, match="owners: must have a number 0, 1"):
         loop.train_model(
             build_model(SPEC, 0), [phase], {"private": TEXTS}, owners={"private": [0, 2]}, seed=0
         )
