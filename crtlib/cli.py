@@ -109,7 +109,7 @@ def describe_failure(error: BaseException) -> Failure | None:
     if isinstance(error, RecursionError):
         return Failure(EXIT_USER_MISTAKE, "input", "is nested too deeply")
     if _is_panic_of_rust(error):
-        return Failure(EXIT_USER_MISTAKE, "tokenizer", "cannot read this text, and gave up")
+        return Failure(EXIT_USER_MISTAKE, "tokenizer", "crashed on this text")
     if isinstance(error, OSError) and error.errno:
         return _describe_os_error(error)
     if failure := _describe_machine_fault(error):
@@ -464,7 +464,9 @@ def run_program(program: Program) -> None:
         asked.show()
         raise SystemExit(EXIT_USER_MISTAKE) from None
     except (KeyboardInterrupt, click.Abort):
-        print(f"{program.name}: interrupted; the same command goes on", file=sys.stderr)
+        print(
+            f"{program.name}: interrupted; run the same command again to continue", file=sys.stderr
+        )
         raise SystemExit(EXIT_INTERRUPTED) from None
     except BaseException as error:
         if isinstance(error, SystemExit) or (ended := describe_failure(error)) is None:

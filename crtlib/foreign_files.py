@@ -8,7 +8,7 @@ a hub and packages for quantisation are refused. A local folder is read without 
 >>> keep_model_settings({"model_type": "gpt2", "_attn_implementation": "owner/kernel"}, ())
 Traceback (most recent call last):
 ...
-crtlib.foreign_files.ForeignFileError: asks for code of another place (_attn_implementation)
+crtlib.foreign_files.ForeignFileError: asks for code from elsewhere (_attn_implementation)
 >>> keep_model_settings({"n_layer": 2, "_name_or_path": "owner/model"}, ("n_layer",))
 {'n_layer': 2}
 """
@@ -163,7 +163,9 @@ def load_foreign_config(name: StrPath, where: str) -> Any:
     from transformers import CONFIG_MAPPING, PreTrainedConfig
 
     here = Path(name).is_dir()
-    what = "its config.json cannot be read" if here else "is no folder, and no model of the hub"
+    what = (
+        "its config.json cannot be read" if here else "is neither a folder nor a model on the hub"
+    )
     with foreign_model(name, where, what):
         if here and not (Path(name) / "config.json").is_file():
             raise ForeignFileError("holds no config.json of a model of transformers")
@@ -206,11 +208,11 @@ def keep_model_settings(raw: Mapping[str, Any], known: Collection[str]) -> dict[
     for key, value in raw.items():
         if _IMPLEMENTATION_KEY.search(key):
             if any("/" in word for word in _texts(value)):
-                raise ForeignFileError(f"asks for code of another place ({key})")
+                raise ForeignFileError(f"asks for code from elsewhere ({key})")
             continue
         if _KERNEL_KEY.match(key):
             if value:
-                raise ForeignFileError(f"asks for code of another place ({key})")
+                raise ForeignFileError(f"asks for code from elsewhere ({key})")
             continue
         if _QUANTISER_KEY.match(key):
             if value:

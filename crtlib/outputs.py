@@ -175,9 +175,7 @@ def require_marker(folder: StrPath, names: Iterable[str] | None = None) -> dict[
         raise ValueError(f"{folder}: {'is no folder' if folder.exists() else 'no such file'}")
     content = find_marker(folder)
     if content is None:
-        raise ValueError(
-            f"{folder}: holds no {MARKER_FILE} as it was written; it is unfinished or not ours"
-        )
+        raise ValueError(f"{folder}: has no intact {MARKER_FILE}; it is unfinished or not ours")
     key = load_or_make_key(folder / str(content["key"])) if "key" in content else b""
     for name in _names_matching(content["files"], ("*",) if names is None else names):
         path, expected = folder / name, content["files"][name]
@@ -254,13 +252,13 @@ def _check_can_create(path: Path) -> None:
         raise ValueError(f"--out: {path} is a link to nothing")
     above = next((p for p in path.absolute().parents if os.path.lexists(p)), Path("/"))
     if not above.is_dir():
-        raise ValueError(f"--out: {path} lies in {above}, which is no folder")
+        raise ValueError(f"--out: {path} is in {above}, which is not a folder")
     try:
         with tempfile.TemporaryFile(dir=above):
             pass
     except OSError as error:
         raise_machine_fault(error)
-        raise ValueError(f"--out: {path} lies in {above}, which cannot be written") from None
+        raise ValueError(f"--out: {path} is in {above}, which cannot be written") from None
 
 
 def check_output_folder(
@@ -328,7 +326,7 @@ def _refuse_input_as_output(out: Path, inputs: Iterable[StrPath]) -> None:
                     what = f"{'is' if same else 'holds'} an input"
                     raise ValueError(f"--out: {out} {what}; choose another place")
             if path.is_dir() and path.resolve() in (out.resolve(), *out.resolve().parents):
-                raise ValueError(f"--out: {out} lies in an input; choose another place")
+                raise ValueError(f"--out: {out} is inside an input; choose another place")
 
 
 def _folder_entries(folder: Path) -> list[Path]:

@@ -207,7 +207,9 @@ def test_a_reader_demands_the_marker_and_the_hashes(tmp_path):
         outputs.require_marker(tmp_path / "o")
     for text in ("", "[]", "[" * 10**5, '{"schema": "crtlib/output/2"}', "\x00"):
         (tmp_path / "o/crtlib.json").write_text(text)
-        with pytest.raises(ValueError, match=r"as it was written; it is unfinished or not ours"):
+        with pytest.raises(
+            ValueError, match=r"has no intact crtlib.json; it is unfinished or not ours"
+        ):
             outputs.require_marker(tmp_path / "o")
     with pytest.raises(ValueError, match="no such file"):
         outputs.require_marker(tmp_path / "no")
@@ -232,7 +234,7 @@ def test_a_marker_of_another_form_is_refused_in_one_line(tmp_path, facts, is_our
     marker["sum"] = outputs._marker_checksum(marker)
     (tmp_path / "o/crtlib.json").write_text(json.dumps(marker))
     assert (outputs.find_marker(tmp_path / "o") is not None) == is_ours
-    said = "is no corpus folder" if is_ours else "as it was written"
+    said = "is no corpus folder" if is_ours else "has no intact"
     with pytest.raises(ValueError, match=rf"^[^\n]*{said}[^\n]*$"):
         corpus_folder.read_corpus_summary(tmp_path / "o")
 
@@ -305,7 +307,7 @@ def test_a_place_that_cannot_be_made_is_refused_before_the_work(tmp_path):
     for check in (outputs.check_output_file, outputs.check_output_folder):
         with pytest.raises(ValueError, match=r"loop is a link (to nothing|in a circle)"):
             check(tmp_path / "loop")
-        with pytest.raises(ValueError, match=r"lies in .*file, which is no folder"):
+        with pytest.raises(ValueError, match=r"is in .*file, which is not a folder"):
             check(tmp_path / "file" / "deep" / "out")
         check(tmp_path / "new" / "deep" / "out")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "loop"]

@@ -53,8 +53,8 @@ def audit_training(
 ) -> dict[str, Any]:
     """Train and audit once. ``audited`` is the least epsilon shown, ``proved`` the largest allowed;
     ``right`` the number of correct guesses, and ``refuted_from`` the number that refutes the proof.
-    ``power`` bounds how often half of the noise would be refuted, whoever attacks; not for a
-    claim."""
+    ``power`` bounds how often a training with half the noise would be refuted, whoever
+    attacks; not for a claim."""
     options: dict[str, Any] = {"unit": "user" if method == "user_dpsgd" else "turn"}
     if "epsilon" in method_by_name(method).reads:
         options |= {"epsilon": epsilon}

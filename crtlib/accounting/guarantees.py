@@ -107,7 +107,8 @@ class BoundedRate:
         if self.again:
             overlooked, found = self.again
             second_reader = (
-                f"; of {found} of a second reader {overlooked} were overlooked and missed"
+                f"; of {found} that a second reader found, "
+                f"{overlooked} had been overlooked and missed"
             )
         return (
             f"{self.rate:.4g} (measured: {self.count} of {self.labelled}{second_reader}, "

@@ -65,9 +65,9 @@ def maximise_weights(
     a = sparse.csr_array(incidence, dtype=float)
     b = np.asarray(budgets, dtype=float)
     if b.shape != (a.shape[0],):
-        raise ValueError(f"budgets: {b.size} for {a.shape[0]} secrets: must be one a secret")
+        raise ValueError(f"budgets: {b.size} for {a.shape[0]} secrets: must be one per secret")
     if not (np.isfinite(b) & (b > 0)).all():
-        raise ValueError("budgets: one is not positive and finite: must be")
+        raise ValueError("budgets: must all be positive and finite")
     if solver not in WEIGHT_SOLVERS:
         raise ValueError(f"solver={solver!r}: must be one of {', '.join(WEIGHT_SOLVERS)}")
     if solver == "greedy":

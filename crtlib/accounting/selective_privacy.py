@@ -71,6 +71,6 @@ def selective_guarantee(
         accountant=spent.accountant,
         kind="selective differential privacy",
         gamma=gamma,
-        public="every token that is not flagged, between which of them flagged ones stand, and "
+        public="every token that is not flagged, where flagged tokens occur between them, and "
         "the batches",
     )

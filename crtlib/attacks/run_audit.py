@@ -10,12 +10,12 @@ pairs in place of "in or out".
 >>> found = RunAudit(0.4, 0.95, 300, 100, 60, 3.0, refuted_from=99,
 ...                  strongest_attacker_power=0.61)
 >>> print(found.lines()[1])  # doctest: +NORMALIZE_WHITESPACE
-not refuted: 60 of 100 guesses right, 99 would refute; half of the noise would be refuted at most
-61 % of the time
+not refuted: 60 of 100 guesses right, 99 would refute; a training with half the noise would be
+refuted at most 61 % of the time
 >>> from dataclasses import replace
 >>> blind = replace(found, proved=8.0, refuted_from=None, strongest_attacker_power=0.0)
 >>> print(blind.lines()[1])
-says nothing: half of the noise would be refuted at most 0 % of the time
+says nothing: a training with half the noise would be refuted at most 0 % of the time
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ class RunAudit:
         if self.refuted:
             return None
         if not self.epsilon_lower:  # like a blind attacker, whatever the noise
-            return f"{self.right} of {self.guessed} are a coin's guesses"
+            return f"{self.right} of {self.guessed} right is what a coin toss gives"
         power = self.strongest_attacker_power
         if power is not None and power <= 2 * (1 - self.confidence):  # almost like honest noise
-            return f"half of the noise would be {self._how_often_refuted(power)}"
+            return f"a training with half the noise would be {self._how_often_refuted(power)}"
         return None
 
     @staticmethod
@@ -121,7 +121,7 @@ class RunAudit:
         verdict = f"not refuted: {self.right} of {self.guessed} guesses right, "
         verdict += f"{self.refuted_from or 'no number'} would refute"
         if (power := self.strongest_attacker_power) is not None:
-            verdict += f"; half of the noise would be {self._how_often_refuted(power)}"
+            verdict += f"; a training with half the noise would be {self._how_often_refuted(power)}"
         if self.says_nothing:
             verdict = f"says nothing: {self.says_nothing}"
         word = "claimed" if self.claimed else "proved"
@@ -408,7 +408,7 @@ def _seeds_of_canaries_read(folder: Path) -> set[int]:
         recorded = dict(json.loads(files.read_text(settings)))
         return {recorded["seed"]} if recorded.get("canaries") else set()
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError(f"--reference: {settings} is no record of a training") from None
+        raise ValueError(f"--reference: {settings} is not a record of a training") from None
 
 
 def find_record(run: Path) -> Path | None:

@@ -142,7 +142,7 @@ def generate_text(
     generator.seed() if seed is None else generator.manual_seed(seed)
     state, logprobs = read_prefix(model.eval(), prefix)
     if logprobs.isnan().any():
-        raise ValueError(f"{folder}: its weights are no finite numbers, or give none")
+        raise ValueError(f"{folder}: its weights are not finite, or give results that are not")
     rows = torch.zeros(n, dtype=torch.long)
     state, logprobs = state.select(rows), logprobs[rows]
     texts: list[list[int]] = [[] for _ in range(n)]

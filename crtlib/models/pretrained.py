@@ -170,7 +170,7 @@ def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Modu
                 model(input_ids=probe).logits,
             )
         if not torch.isfinite(theirs).all():
-            raise ForeignFileError("its weights are no finite numbers, or give none")
+            raise ForeignFileError("its weights are not finite, or give results that are not")
         if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
             raise ForeignFileError("its head is not a plain linear map")
     return model

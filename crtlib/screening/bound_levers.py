@@ -2,20 +2,20 @@
 
 A bound has one term, for what the first reader's labels show. Where a second reader read again, it
 has a second term, for what the first reader overlooked. Part of each term was seen to fail, and
-part is there for want of labels; different levers lower them.
+part is due to too few labels; different levers lower them.
 
 >>> from crtlib.screening.rates import Rate, rate_upper_bound
 >>> def found(count, of, again=None):
 ...     upper = rate_upper_bound(count, of, again, alpha=0.025)
 ...     return Rate(count, of, upper, "one_per_cluster", reread_counts=again)
 >>> print(name_bound_lever(found(0, 441), alpha=0.025))
-most of at most 0.84 % is want of labels (0 of 441 failed); twice as many make it 0.42 %
+most of at most 0.84 % is due to too few labels (0 of 441 failed); twice as many make it 0.42 %
 >>> print(name_bound_lever(found(120, 441), alpha=0.025))
-most of at most 31.63 % was seen to fail (120 of 441); a better policy lowers it
+most of at most 31.63 % was observed to fail (120 of 441); a better policy lowers it
 >>> print(name_bound_lever(found(1, 486, (0, 100)), alpha=0.025))
-at most 5.60 % is 1.31 % for what the first reader found (1 of 486 failed) and 4.29 % for what he \
-overlooked (0 of 100 found again failed); the second is larger, for want of turns read again: with \
---share 1 of crtlib label adjudicate that part is 0.90 %
+at most 5.60 % is 1.31 % for what the first reader found (1 of 486 failed) and 4.29 % for what \
+that reader overlooked (0 of 100 found again failed); the second is larger, due to too few turns \
+read twice: with --share 1 of crtlib label adjudicate that part is 0.90 %
 """
 
 from __future__ import annotations
@@ -60,34 +60,38 @@ def name_bound_lever(rate: Rate, *, alpha: float) -> str:
     seen = f"{rate.failures} of {rate.judged_secrets}"
     if rate.reread_counts is None:
         if 2 * rate.failures >= rate.upper_bound * rate.judged_secrets:
-            return f"most of at most {most} was seen to fail ({seen}); a better policy lowers it"
+            return (
+                f"most of at most {most} was observed to fail ({seen}); a better policy lowers it"
+            )
         twice = percent_rounded_up(
             rate_upper_bound(2 * rate.failures, 2 * rate.judged_secrets, alpha=alpha)
         )
         return (
-            f"most of at most {most} is want of labels ({seen} failed); twice as many make it "
-            f"{twice}"
+            f"most of at most {most} is due to too few labels ({seen} failed); "
+            f"twice as many make it {twice}"
         )
     found, overlooked = bound_terms(rate, alpha=alpha)
     unmarked_failures, reread = rate.reread_counts
     says = (
         f"at most {most} is {percent_rounded_up(found)} for what the first reader found ({seen} "
-        f"failed) and {percent_rounded_up(overlooked)} for what he overlooked "
+        f"failed) and {percent_rounded_up(overlooked)} for what that reader overlooked "
         f"({unmarked_failures} of {reread} found again failed); "
     )
     if found >= overlooked:
         if 2 * rate.failures >= found * rate.judged_secrets:
-            return f"{says}the first is larger, and was seen: a better policy lowers it"
-        return f"{says}the first is larger, for want of labels: more turns lower it"
+            return f"{says}the first is larger, and was observed: a better policy lowers it"
+        return f"{says}the first is larger, due to too few labels: more turns lower it"
     if 2 * unmarked_failures >= overlooked * reread:
-        return f"{says}the second is larger, and was seen: the first reading must be made anew"
+        return f"{says}the second is larger, and was observed: the first reading must be repeated"
     if reread >= READ_AGAIN_WHOLE * rate.judged_secrets:
-        return f"{says}the second is larger, for want of labels: more turns, read twice, lower it"
+        return (
+            f"{says}the second is larger, due to too few labels: more turns, read twice, lower it"
+        )
     whole = percent_rounded_up(
         rate_upper_bound(unmarked_failures, rate.judged_secrets, alpha=alpha / 2)
     )
     return (
-        f"{says}the second is larger, for want of turns read again: with --share 1 of crtlib "
+        f"{says}the second is larger, due to too few turns read twice: with --share 1 of crtlib "
         f"label adjudicate that part is {whole}"
     )
 

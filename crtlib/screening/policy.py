@@ -174,7 +174,7 @@ class Policy:
         labels = check_flagged_spans(points, labels, who)
         for p, spans in zip(points, labels, strict=True):  # rates rely on "total"
             if self.total and any(c.start < c.end for c in unmasked_pieces(p.text, spans)):
-                raise ValueError(f"{who}: total, but leaves text in clear")
+                raise ValueError(f"{who}: claims to flag everything, but leaves text unmasked")
         return labels
 
     def _of_turns(self, points: Sequence[Point]) -> FlaggedSpans:

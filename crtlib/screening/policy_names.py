@@ -177,7 +177,8 @@ def _make_part(kind: str, argument: str, name: str, corpus: str | None) -> Polic
     if kind == "regex" and not argument:
         if corpus is None:
             raise ValueError(
-                f"policy={name!r}: regex must say whose; regex:customersim or regex:FILE.toml"
+                f"policy={name!r}: regex needs a corpus or a file; "
+                "regex:customersim or regex:FILE.toml"
             )
         argument = corpus
     maker = _find_maker(kind)
@@ -189,7 +190,7 @@ def _make_part(kind: str, argument: str, name: str, corpus: str | None) -> Polic
     if argument and not maker.takes:
         raise ValueError(f"policy={name!r}: {kind} takes nothing after it; must be {kind} alone")
     if not argument and maker.takes[:1] == ":":
-        raise ValueError(f"policy={name!r}: must say what it reads; {kind}{maker.takes}")
+        raise ValueError(f"policy={name!r}: must name what it reads; {kind}{maker.takes}")
     try:
         return as_policy(maker.make(argument))
     except ValueError as error:
@@ -371,7 +372,7 @@ def check_policy_files_known(name: str) -> None:
     for kind, _ in parse_policy_name(name):
         if kind not in _BUILTIN_MAKERS and _list_package_files(kind) is None:
             raise ValueError(
-                f"policy={strip_paths(name)!r}: is made by code that is no package, so nobody "
+                f"policy={strip_paths(name)!r}: comes from code that is not a package, so nobody "
                 "could tell later whether the files that it reads were changed: must be a folder "
                 "with an __init__.py, or an installed package that lists its files"
             )
@@ -392,6 +393,6 @@ def check_policies_unchanged(names: Iterable[str], digests: Iterable[str]) -> No
     for name, digest in zip(names, digests, strict=True):
         if policy_digest(name) != digest:
             raise MachineError(
-                f"policy={strip_paths(name)!r}: is another one now, or where a worker reads it; "
+                f"policy={strip_paths(name)!r}: has changed, or differs where a worker reads it; "
                 "what was finished is kept: give all workers the same files"
             )

@@ -173,7 +173,7 @@ class Rate:
     def in_a_group(self) -> str:
         """The rate of one kind of secret, as a table shows it; where the bound says little about
         the policy, the reason follows."""
-        return f"{self}, for want of labels" if self.has_too_few_labels else str(self)
+        return f"{self}, due to too few labels" if self.has_too_few_labels else str(self)
 
     def to_json(self) -> dict[str, Any]:
         """The rate as stored in ``summary.json`` and in a certificate, below ``rates.miss``."""

@@ -217,7 +217,7 @@ def load_tagger(folder: StrPath) -> Tagger:
             f"{folder}: holds no tagger.json and tagger.safetensors; a folder of 'crtlib tagger' "
             "is needed"
         )
-    what = "its tagger is damaged or is no tagger; teach it again"
+    what = "its tagger is damaged or is not a tagger; train it again"
     with foreign_files.refuse_whatever_fails(str(folder), what):
         saved = dict(_SavedTagger.model_validate_json(files.read_bytes(parts[0])))
         weights = load_file(files.check_regular_file(parts[1]))

@@ -334,11 +334,11 @@ def list_policy(file: str) -> Policy:
         if len(points) >= 100 and common:
             most = sorted(common, key=lambda number: (-hits[number], number))[:MOST_ROWS_TOLD]
             told = ", ".join(f"row {n} in {100 * hits[n] / len(points):.1f} %" for n in most)
-            says = count_of(len(common), "row stands", "rows stand")
+            says = count_of(len(common), "row occurs", "rows occur")
             warnings.warn(
                 f"{file}: {says} in more than {100 * COMMON_VALUE_SHARE:g} % of the turns "
                 f"({told}{', ...' * (len(common) > len(most))}); a value that is also a common "
-                "word masks much that is no secret",
+                "word masks much that is not secret",
                 stacklevel=2,
             )
 

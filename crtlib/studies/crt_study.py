@@ -162,7 +162,7 @@ class CrtStudy:
         """Refuse a method that cannot train this model, and canaries that no audit can read."""
         method = self.how
         if method.weighs or not method.trains:
-            raise ValueError(f"method={self.method!r}: is no method of these runs")
+            raise ValueError(f"method={self.method!r}: cannot be used in these studies")
         if method.models and self.model not in method.models:
             raise ValueError(
                 f"model={self.model!r}: {method.label} protects the state of an "
@@ -188,7 +188,7 @@ class CrtStudy:
         not name."""
         template = self.template
         if self.recurrent and template not in templates.CANDIDATE_TEMPLATES:
-            raise ValueError(f"template={template!r}: is kept with a transformer only")
+            raise ValueError(f"template={template!r}: works with a transformer only")
         if (
             template != "speaker"
             and screened_folder.is_screened_folder(self.corpus)
@@ -196,7 +196,7 @@ class CrtStudy:
         ):
             raise ValueError(
                 f"template={template!r}: {self.corpus} does not say who spoke, as it was screened "
-                "by an earlier version; screen the corpus anew"
+                "by an earlier version; screen the corpus again"
             )
 
     @property

@@ -252,7 +252,9 @@ def prepare_data(
             why = (
                 "a policy that learns here is judged on them" if study.learned else "none is given"
             )
-            raise ValueError(f"heldout=0: must be positive, or there be texts to measure on; {why}")
+            raise ValueError(
+                f"heldout=0: must be positive unless texts to measure on are given; {why}"
+            )
     elif evaluation is not None:
         raise ValueError(f"heldout={study.heldout}: must be 0 where texts to measure on are given")
     reads_labels = "oracle" in (study.policy, study.conservative)

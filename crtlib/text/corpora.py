@@ -74,7 +74,7 @@ REFUSED_SUFFIXES = {
     ".xlsx": "is an Excel file or an archive; save its table as CSV",
     ".xls": "is an Excel file; save its table as CSV",
     ".json": "is one JSON value; write one object a line and call it .jsonl (jq -c '.[]' FILE)",
-    ".msg": "is Outlook's own form of a mail; 'msgconvert FILE.msg' (Debian: "
+    ".msg": "is Outlook's own mail format; 'msgconvert FILE.msg' (Debian: "
     "libemail-outlook-message-perl) makes an .eml of it",
     ".pst": "is a mailbox of Outlook; 'readpst -e -o FOLDER FILE.pst' (Debian: pst-utils) makes a "
     "folder of .eml of it",

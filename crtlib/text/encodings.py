@@ -198,4 +198,4 @@ def describe_recoding(path: Path) -> str:
         return f"most of it is, and this leaves the other bytes out: {command}"
     if code:
         return f"it looks like {describe_code(code)}: {command}"
-    return f"say in which CODE it is ('iconv -l' lists them): {command}"
+    return f"put its encoding for CODE ('iconv -l' lists them): {command}"

@@ -96,7 +96,7 @@ def load_strict_json(text: str | bytes) -> Any:
 
 def _as_object(rows: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found := dict(rows)) < len(rows):
-        raise RepeatedNameError("a name stands twice")
+        raise RepeatedNameError("a name is repeated")
     return found
 
 
@@ -116,7 +116,7 @@ def parse_json_object(line: str | bytes) -> dict[str, Any]:
     try:
         record = load_strict_json(line)
     except RepeatedNameError:
-        raise BadRow("a name twice", "holds an object in which a name stands twice") from None
+        raise BadRow("a name twice", "holds an object with a repeated name") from None
     except UnicodeDecodeError as error:
         says = f"is not UTF-8 (byte 0x{error.object[error.start]:02X})"
         raise BadRow("not UTF-8", says, encoding=True) from None
@@ -147,8 +147,8 @@ def read_jsonl(path: Path) -> Iterator[Dialogue]:
                 raise cells
             if not seen and not {"id", "turns"} <= cells.keys():
                 raise ValueError(
-                    "is no conversation with id, user and turns; turn the file into a corpus with "
-                    f"{ingest_command(path)}"
+                    "is not a conversation with id, user and turns; turn the file into a corpus "
+                    f"with {ingest_command(path)}"
                 )
             one = parse_dialogue(cells)
             if first := seen.get(one.id):

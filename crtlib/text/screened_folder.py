@@ -260,7 +260,7 @@ def read_screened_dialogues(folder: StrPath) -> Iterator[Dialogue]:
         ``tests/text/test_roles.py::test_a_screened_folder_says_who_spoke``.
     """
     if hash_screened_files(folder) != read_screening_summary(folder)["decided"]:
-        raise DamagedError(f"{folder}: is not what was screened; screen the corpus anew")
+        raise DamagedError(f"{folder}: is not what was screened; screen the corpus again")
     with refuse_whatever_fails(str(folder), NOT_AS_WRITTEN):
         for part in SCREENED_PARTS:
             for row in read_screened_rows(folder, part):
@@ -288,7 +288,7 @@ def read_screening_summary(folder: StrPath) -> dict[str, Any]:
     if content.get("schema") != SCREENED_SUMMARY_FORMAT or "decided" not in content:
         raise ValueError(
             f"{folder}: was screened by another version of crtlib, whose trace rate may leave out "
-            "repeated messages; screen the corpus anew"
+            "repeated messages; screen the corpus again"
         )
     with refuse_whatever_fails(f"{folder}/{name}", NOT_AS_WRITTEN):
         _SavedSummary.model_validate(content)

@@ -118,7 +118,7 @@ def test_refusals(monkeypatch):
     with pytest.raises(ValueError, match="budgets: 59 for 60 secrets"):
         secret_weights.maximise_weights(a, b[1:])
     for bad in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="budgets: one is not positive and finite"):
+        with pytest.raises(ValueError, match="budgets: must all be positive and finite"):
             secret_weights.maximise_weights(a, np.where(np.arange(60) == 3, bad, b))
     with pytest.raises(ValueError, match="solver='simplex': must be one of auto, highs, pdlp"):
         secret_weights.maximise_weights(a, b, solver="simplex")

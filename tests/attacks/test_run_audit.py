@@ -130,7 +130,9 @@ def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path)
         assert not found.refuted and found.epsilon_lower < 0.8
         assert found.right < found.refuted_from <= found.guessed
         guesses = f"{found.right} of {found.guessed}"
-        blind = f"says nothing: {guesses} are a coin's guesses"  # whatever noise there was
+        blind = (
+            f"says nothing: {guesses} right is what a coin toss gives"  # whatever noise there was
+        )
         seen = f"not refuted: {guesses} guesses right"
         assert found.lines()[1].startswith(seen if found.epsilon_lower else blind)
         assert 0.2 < found.strongest_attacker_power <= 1
@@ -181,9 +183,12 @@ def test_an_audit_whose_attacker_saw_nothing_prints_no_power():
     for found in (blind, replace(blind, claimed=True, strongest_attacker_power=None)):
         written = found.to_json()
         assert "power" not in written
-        assert written["says_nothing"] == "13 of 26 are a coin's guesses"
+        assert written["says_nothing"] == "13 of 26 right is what a coin toss gives"
     weak = run_audit.RunAudit(0.2, 0.95, 300, 100, 60, 3.0, 99, 0.1).to_json()
-    assert weak["says_nothing"] == "half of the noise would be refuted at most 10 % of the time"
+    assert (
+        weak["says_nothing"]
+        == "a training with half the noise would be refuted at most 10 % of the time"
+    )
     seen = run_audit.RunAudit(0.2, 0.95, 300, 100, 60, 3.0, 99, 0.101).to_json()
     assert seen["says_nothing"] is None and seen["strongest_attacker_power"] == 0.101
 

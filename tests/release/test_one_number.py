@@ -198,7 +198,8 @@ def rates_agree(words, value):
                 rate["count"], rate["of"], rate.get("again"), alpha=alpha
             )
             assert rate["upper"] == bound
-            counts = re.search(r"measured: (\d+) of (\d+)(?:; of (\d+) of a second reader (\d+))?",
+            counts = re.search(r"measured: (\d+) of (\d+)"
+                               r"(?:; of (\d+) that a second reader found, (\d+))?",
                                clause).groups()  # fmt: skip
             again = rate.get("again") or (None, None)
             assert counts == tuple(

@@ -55,7 +55,7 @@ def said(rate):
         (found(0, 486, (0, 480)), "more turns, read twice"),
         (found(200, 486, (0, 100)), "a better policy lowers it"),
         (found(3, 30, (0, 100)), "more turns lower it"),
-        (found(0, 486, (60, 100)), "the first reading must be made anew"),
+        (found(0, 486, (60, 100)), "the first reading must be repeated"),
     ],
 )
 def test_the_lever_is_that_of_the_larger_term(rate, lever):
@@ -65,6 +65,6 @@ def test_the_lever_is_that_of_the_larger_term(rate, lever):
 def test_a_kind_with_too_few_labels_says_why_its_bound_is_large():
     """Fault: "0 of 20, too few for a bound", though the certificate had the bound."""
     few, some = found(0, 20, (0, 3)), found(2, 80)
-    assert few.in_a_group() == f"{few}, for want of labels" and "at most" in str(few)
+    assert few.in_a_group() == f"{few}, due to too few labels" and "at most" in str(few)
     assert some.in_a_group() == str(some)
     assert Rate(0, 5, 0.0, "policy").in_a_group() == "at most 0.00 % (policy)"

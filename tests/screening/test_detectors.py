@@ -205,7 +205,7 @@ def test_hostile_weights_are_refused_in_one_line(model, tmp_path, kind):
     taught.mkdir()
     (taught / "tagger.json").write_text('{"version": 2, "kinds": ["name"]}')
     (taught / "tagger.safetensors").write_bytes(hostile(kind, mark))
-    with pytest.raises(ValueError, match="its tagger is damaged or is no tagger") as other:
+    with pytest.raises(ValueError, match="its tagger is damaged or is not a tagger") as other:
         tagger.load_tagger(taught)
     assert not mark.exists()
     assert "\n" not in str(error.value) + str(other.value)

@@ -110,14 +110,14 @@ def test_lists_have_kinds_and_parts_in_csv_and_parquet(tmp_path):
 def test_values_that_stand_in_many_turns_are_warned_of_in_one_line_by_their_rows(listed):
     policy = listed("zyzzyva", "hello")
     points = [Point(str(i), "u", "hello there") for i in range(100)]
-    message = r"v.txt: 1 row stands in more than 1 % of the turns \(row 2 in 100.0 %\); a value"
+    message = r"v.txt: 1 row occurs in more than 1 % of the turns \(row 2 in 100.0 %\); a value"
     with pytest.warns(UserWarning, match=message) as said:
         policy(points)
     assert "hello" not in str(said[0].message)
     words = [f"quux{k}" for k in range(39)]
     policy = listed("zyzzyva", *words)
     points = [Point(str(i), "u", " ".join(words[i % 2 :])) for i in range(100)]
-    told = r"39 rows stand in more .* \(row 3 in 100.0 %, row 4 in 100.0 %, row 5 in 100.0 %, ...\)"
+    told = r"39 rows occur in more .* \(row 3 in 100.0 %, row 4 in 100.0 %, row 5 in 100.0 %, ...\)"
     with pytest.warns(UserWarning, match=told) as said:
         policy(points)
     assert len(said) == 1 and "quux" not in str(said[0].message)
@@ -286,12 +286,12 @@ def test_a_plus_inside_a_path_is_written_as_a_code(tmp_path):
     ("name", "message"),
     [
         ("lsit:a.csv", r"policy='lsit:a.csv': must be one of .*; did you mean list:a.csv\?"),
-        ("regex", "regex must say whose; regex:customersim or regex:FILE.toml"),
+        ("regex", "regex needs a corpus or a file; regex:customersim or regex:FILE.toml"),
         ("regex:sgd", "policy='regex:sgd': must be regex:FILE.toml, or regex: with one of custom"),
         ("regex:v.csv", "policy='regex:v.csv': must be .*; list:v.csv looks for the values of a"),
         ("list:v.toml", "no such file"),
         ("oracle:x", "policy='oracle:x': oracle takes nothing after it; must be oracle alone"),
-        ("list:", "policy='list:': must say what it reads; list:FILE"),
+        ("list:", "policy='list:': must name what it reads; list:FILE"),
         ("names,list:v.csv", r"must be one of .*; did you mean names\+list:v.csv\?"),
         ("Names", r"must be one of .*; did you mean names\?"),
         ("", "must be one of"),
@@ -321,7 +321,7 @@ def test_a_file_without_its_kind_and_a_file_of_another_kind_are_told_the_kind(tm
 
 
 def test_a_conservative_policy_is_refused_by_its_own_name():
-    for name, message in (("list", "must say what"), ("regex:v.csv", "must be"), ("x", "must be")):
+    for name, message in (("list", "must name what"), ("regex:v.csv", "must be"), ("x", "must be")):
         with pytest.raises(ValueError, match=f"^conservative='{name}': {message}"):
             policy_names.conservative_policy_by_name(name)
     assert policy_names.conservative_policy_by_name("cautious").name == "cautious"

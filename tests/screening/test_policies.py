@@ -214,12 +214,12 @@ def test_everything_and_names():
             lambda: policy_changes.with_misses(regex_policies.oracle_policy, 0.1, 0, "turn"),
             "per='turn': must be one of",
         ),
-        (lambda: policy_names.policy_by_name("ner"), "policy=.ner.: must say what it reads"),
+        (lambda: policy_names.policy_by_name("ner"), "policy=.ner.: must name what it reads"),
         (
             lambda: regex_policies.corpus_regex_policy("sgd"),
             "corpus='sgd': must be one of customersim, schema_guided",
         ),
-        (lambda: policy_names.policy_by_name("tagger:"), "policy='tagger:': must say what"),
+        (lambda: policy_names.policy_by_name("tagger:"), "policy='tagger:': must name what"),
         (
             lambda: policy_names.policy_by_name("regex", "sgd"),
             "policy='regex:sgd': must be regex:FILE.toml, or regex: with one of customersim",

@@ -100,7 +100,7 @@ def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
     code, _, error = run(*words, "cautious, list:a.csv")  # it was "no such file"
     assert code == 2 and "must be joined by +, not by commas" in error
     code, _, error = run(*words, "loose")
-    assert code == 2 and "is made by code that is no package" in error
+    assert code == 2 and "comes from code that is not a package" in error
     assert not (tmp_path / "labels").exists()
 
 

@@ -127,7 +127,7 @@ def test_what_no_language_is_written_in_is_asked_for(tmp_path):
     (path := tmp_path / "x.txt").write_bytes(b"\x01\xff\xfe\x9d\x81" * 9)
     assert encodings.find_likely_code(path) is None
     assert encodings.describe_recoding(path) == (
-        "say in which CODE it is ('iconv -l' lists them): "
+        "put its encoding for CODE ('iconv -l' lists them): "
         f"iconv -f CODE -t UTF-8 {path} > {tmp_path}/x.utf8.txt"
     )
 

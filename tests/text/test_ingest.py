@@ -305,7 +305,7 @@ BROKEN = {
     "x.mbox": (b"hello", "is no mbox"),
     "x.eml": (b"Subject: x\n\nhello", "row 1, column From: has no sender"),
     "image.eml": (b"From: a@b.c\nContent-Type: image/png\n\nx", "has no part with text"),
-    "a.msg": (b"\xd0\xcf\x11\xe0", "is Outlook's own form of a mail; 'msgconvert FILE.msg'"),
+    "a.msg": (b"\xd0\xcf\x11\xe0", "is Outlook's own mail format; 'msgconvert FILE.msg'"),
     "a.zip": (b"PK\x03\x04", "is no zip file that can be read"),
     "twice.jsonl": (
         b'{"id": "d", "user": "u", "turns": [{"speaker": "A", "text": "x"}]}\n' * 2,
@@ -513,7 +513,7 @@ def test_a_damaged_corpus_is_named(tmp_path):
     ):
         corpora.read_corpus_at(tmp_path / "o")
     (tmp_path / "o/crtlib.json").unlink()
-    with pytest.raises(ValueError, match="as it was written; it is unfinished"):
+    with pytest.raises(ValueError, match=r"has no intact crtlib.json; it is unfinished"):
         corpora.read_corpus_at(tmp_path / "o")
     assert not corpora.is_corpus_available(tmp_path / "o")
 

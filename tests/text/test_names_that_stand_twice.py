@@ -72,7 +72,7 @@ def test_a_message_with_a_name_twice_is_a_bad_row(tmp_path):
     )
     summary = take(path, tmp_path / "o", skip_bad=True, max_bad=0.5)
     assert dict(summary.rejected) == {"a name twice": 1} and said(tmp_path / "o") == [("bob", "hi")]
-    with pytest.raises(ValueError, match=r"in.jsonl, row 1.*stands twice"):
+    with pytest.raises(ValueError, match=r"in.jsonl, row 1.*a repeated name"):
         take(path, tmp_path / "p")
 
 
