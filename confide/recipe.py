@@ -11,7 +11,7 @@ schema of each.
 >>> make_recipe({"corpus": "c.jsonl", "plan": "p", "clip_norm": 77})
 Traceback (most recent call last):
 ...
-crtlib.options.InvalidOption: clip_norm: is no option of method plan
+crtlib.options.InvalidOption: clip_norm: is not an option of method plan
 >>> make_recipe({"corpus": "c.jsonl", "copies": 3})
 Traceback (most recent call last):
 ...

@@ -203,7 +203,7 @@ def why_not_regular(path: StrPath) -> str:
         return ""
     if stat.S_ISDIR(mode):
         return "is a folder, a file is needed"
-    return "is a pipe or a device, no regular file"
+    return "is a pipe or a device, not a regular file"
 
 
 def check_regular_file(path: StrPath) -> Path:
@@ -234,7 +234,7 @@ def open_regular_file(path: StrPath) -> io.BufferedReader:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError(f"{path}: {why_not_regular(path) or 'is no regular file'}")
+            raise ValueError(f"{path}: {why_not_regular(path) or 'is not a regular file'}")
     except BaseException:
         os.close(handle)
         raise

@@ -28,7 +28,7 @@ from tokenizers import Tokenizer
 from crtlib.checks import MachineError, printable
 from crtlib.files import StrPath, read_text, why_not_regular
 
-NOT_AS_WRITTEN = "is not of the form in which it is written; make it again"
+NOT_AS_WRITTEN = "is not in the format that crtlib writes; make it again"
 """The message for a file in a folder of ours whose marker somebody has rewritten."""
 FILE_SUFFIXES = (".json", ".safetensors", ".jinja")
 """The suffixes of what is read as a file in a model folder."""
@@ -168,10 +168,10 @@ def load_foreign_config(name: StrPath, where: str) -> Any:
     )
     with foreign_model(name, where, what):
         if here and not (Path(name) / "config.json").is_file():
-            raise ForeignFileError("holds no config.json of a model of transformers")
+            raise ForeignFileError("holds no config.json of a transformers model")
         raw, _ = PreTrainedConfig.get_config_dict(str(name))
         if not isinstance(raw, dict) or raw.get("model_type") not in CONFIG_MAPPING:
-            raise ForeignFileError("its config.json is of no model that is known here")
+            raise ForeignFileError("its config.json is for a model that is not known here")
         kind = raw["model_type"]
         if kind == "mistral" and "layer_types" in raw:  # as AutoConfig does
             kind = "ministral"
@@ -185,7 +185,7 @@ def load_foreign_config(name: StrPath, where: str) -> Any:
         for key in POSITIVE_SETTINGS:
             size = getattr(text, key, 1)
             if type(size) is int and size < 1:
-                raise ForeignFileError(f"its config.json says {key}={size}; 1 at least")
+                raise ForeignFileError(f"its config.json says {key}={size}; must be at least 1")
     return config
 
 
@@ -232,7 +232,7 @@ def _check_numbers(key: str, value: Any) -> None:
     most = MAX_LAYERS_OR_EXPERTS if re.search("layer|expert", key) else MAX_SETTING
     if whole and abs(value) > most:
         shown = f"{value:.3g}" if abs(value) < 1e300 else "more"
-        raise ForeignFileError(f"its config.json says {key}={shown}; {most} at most")
+        raise ForeignFileError(f"its config.json says {key}={shown}; must be at most {most}")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -264,7 +264,7 @@ def validate_options(
     for name, one in given.items():
         if name not in known:
             if whose and (name in others or not others):
-                raise InvalidOption(name, f"is no option of {whose}")
+                raise InvalidOption(name, f"is not an option of {whose}")
             near = difflib.get_close_matches(name, {*known, *others}, 1)
             raise InvalidOption(
                 name, "no such option" + (f"; did you mean {near[0]}?" if near else "")

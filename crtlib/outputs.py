@@ -172,7 +172,7 @@ def require_marker(folder: StrPath, names: Iterable[str] | None = None) -> dict[
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"{folder}: {'is no folder' if folder.exists() else 'no such file'}")
+        raise ValueError(f"{folder}: {'is not a folder' if folder.exists() else 'no such file'}")
     content = find_marker(folder)
     if content is None:
         raise ValueError(f"{folder}: has no intact {MARKER_FILE}; it is unfinished or not ours")

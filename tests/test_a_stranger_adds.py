@@ -124,7 +124,7 @@ def test_a_method_of_theirs_has_the_options_that_it_reads(run, tmp_path):
     shown = run("train", "--method", "toy_method", "--help")[1]
     assert "--gamma" in shown and "--policy" in shown and "--epsilon" not in shown
     words = ["train", "c.jsonl", "--method", "toy_method", "--out", tmp_path / "m"]
-    says = "crtlib: error: --epsilon: is no option of method toy_method\n"
+    says = "crtlib: error: --epsilon: is not an option of method toy_method\n"
     assert run(*words, "--epsilon", 3) == (2, "", says)
     code, _, error = run("train", "c", "--method", "x", "--out", tmp_path / "m")
     assert code == 2 and "must be one of crt, sgd" in error and "toy_method" in error

@@ -213,7 +213,7 @@ def test_a_reader_demands_the_marker_and_the_hashes(tmp_path):
             outputs.require_marker(tmp_path / "o")
     with pytest.raises(ValueError, match="no such file"):
         outputs.require_marker(tmp_path / "no")
-    with pytest.raises(ValueError, match="is no folder"):
+    with pytest.raises(ValueError, match="is not a folder"):
         outputs.require_marker(tmp_path / "o/sub/a.txt")
 
 
@@ -234,7 +234,7 @@ def test_a_marker_of_another_form_is_refused_in_one_line(tmp_path, facts, is_our
     marker["sum"] = outputs._marker_checksum(marker)
     (tmp_path / "o/crtlib.json").write_text(json.dumps(marker))
     assert (outputs.find_marker(tmp_path / "o") is not None) == is_ours
-    said = "is no corpus folder" if is_ours else "has no intact"
+    said = "is not a corpus folder" if is_ours else "has no intact"
     with pytest.raises(ValueError, match=rf"^[^\n]*{said}[^\n]*$"):
         corpus_folder.read_corpus_summary(tmp_path / "o")
 

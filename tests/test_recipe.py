@@ -51,9 +51,9 @@ def test_every_form_says_the_same(method):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("c --plan p --clip-norm 77", "--clip-norm: is no option of method plan"),
+        ("c --plan p --clip-norm 77", "--clip-norm: is not an option of method plan"),
         ("c --method plan", "--plan: is missing"),
-        ("c --plan p --method crt", "--plan: is no option of method crt"),
+        ("c --plan p --method crt", "--plan: is not an option of method crt"),
         ("c --epsilon -1", "--epsilon -1: must be greater than 0"),
         ("c --epsilon nan", "--epsilon nan: must be a finite number"),
         ("c --epsilon inf", "--epsilon inf: must be a finite number"),

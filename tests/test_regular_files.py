@@ -105,8 +105,8 @@ def test_a_pipe_is_not_waited_for(tmp_path, in_time):
         os.mkfifo(path)
     plug = socket.socket(socket.AF_UNIX)
     plug.bind(str(tmp_path / "socket"))
-    for path, what in ((pipe, "is a pipe or a device, no regular file"),
-                       ("/dev/zero", "is a pipe or a device, no regular file"),
+    for path, what in ((pipe, "is a pipe or a device, not a regular file"),
+                       ("/dev/zero", "is a pipe or a device, not a regular file"),
                        (tmp_path, "is a folder, a file is needed")):  # fmt: skip
         for read in (files.read_bytes, files.read_text, files.check_regular_file,
                      outputs.load_or_make_key, outputs.hash_file):  # fmt: skip
@@ -119,7 +119,7 @@ def test_a_pipe_is_not_waited_for(tmp_path, in_time):
         value_lists.read_value_table(listed, "list")
     with pytest.raises(ValueError, match="is a pipe or a device"):
         expression_files.expression_file_policy(str(pipe))
-    with pytest.raises(ValueError, match="is no readable file of words"):
+    with pytest.raises(ValueError, match="is not a readable file of words"):
         cautious.common_words(str(pipe))
     os.mkfifo(tmp_path / "t.j2")
     with pytest.raises(ValueError, match="is a pipe or a device"):

@@ -43,10 +43,10 @@ def test_an_option_that_a_plan_does_not_read_spends_nothing(planned, tmp_path, r
     before = sorted(tmp_path.iterdir())
     for name, value in (("clip-norm", 77), ("epsilon", 0.001), ("policy", "nosuch"), ("delta", 5)):
         words = ["train", corpus, "--plan", plan, f"--{name}", value, "--out", tmp_path / "m"]
-        says = f"crtlib: error: --{name}: is no option of method plan\n"
+        says = f"crtlib: error: --{name}: is not an option of method plan\n"
         assert run(*words) == (2, "", says)
         names = {"plan": plan, name.replace("-", "_"): value}
-        with pytest.raises(options.InvalidOption, match="is no option of method plan"):
+        with pytest.raises(options.InvalidOption, match="is not an option of method plan"):
             train_on_corpus.train(corpus, out=tmp_path / "m", **names)
     assert sorted(tmp_path.iterdir()) == before  # no odometer either
 

@@ -272,7 +272,7 @@ def import_accountant(name: str) -> Any:
     except ModuleNotFoundError as error:
         package = name.partition(".")[0]
         raise ValueError(
-            f"accountant: this one is {package}'s, which is not installed; "
+            f"accountant: this one needs {package}, which is not installed; "
             "pip install 'crtlib[accountants]', or choose pld or rdp"
         ) from error
 

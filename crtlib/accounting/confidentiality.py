@@ -229,7 +229,12 @@ def account_training(
     check_allowed("noise_multiplier", sigma, 0 < sigma <= 1e100, "positive and at most 1e100")
     event = SampledGaussian(q, sigma, steps)
     spent = privacy_cost.epsilon_and_accountant(event, delta=noise_delta, **options)
-    check_allowed("noise_multiplier", sigma, spent.value < math.inf, "larger: nothing is shown")
+    check_allowed(
+        "noise_multiplier",
+        sigma,
+        spent.value < math.inf,
+        "larger, as this noise gives no finite epsilon",
+    )
     return {
         "noise_multiplier": sigma,
         "epsilon": spent.value,

@@ -432,7 +432,7 @@ def check_leakage_models(
         raise ValueError(f"top_k={k}: must be at least 1 and at most {rows}, the vocabulary")
     folder.check_vocabulary(model, tokenizer)
     if public is not None and len(interface.output_head(public).weight) != rows:
-        raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
+        raise ValueError("public: must read the model's tokenizer, its vocabulary differs")
 
 
 def measure_leakage(

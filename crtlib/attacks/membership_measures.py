@@ -28,7 +28,7 @@ def _join_sides(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray
     n, m = np.shape(members)[-1], np.shape(nonmembers)[-1]
     if not n or not m or not np.isfinite(scores).all():
         raise ValueError(
-            f"scores: {n} members and {m} non-members, must be finite and at least one each"
+            f"scores: {n} members and {m} non-members, must be finite and at least one of each"
         )
     return scores, n, m
 
@@ -137,7 +137,7 @@ def null_std(
     members, nonmembers = np.asarray(members), np.asarray(nonmembers)
     if len(members) != len(nonmembers):
         raise ValueError(
-            f"scores: must be of as many members as non-members, "
+            f"scores: must be for as many members as non-members, "
             f"not {len(members)} and {len(nonmembers)}"
         )
     rng, total = np.random.default_rng(seed), 0.0

@@ -121,7 +121,9 @@ def audit_one_run(
     scores, included = np.asarray(scores, dtype=float), np.asarray(included, dtype=bool)
     m = len(scores)
     if scores.shape != included.shape or scores.ndim != 1 or not m:
-        raise ValueError(f"included: has shape {included.shape}: must be one coin a score, ({m},)")
+        raise ValueError(
+            f"included: has shape {included.shape}: must be one coin per score, ({m},)"
+        )
     order = np.argsort(scores, kind="stable")
     tries = guess_counts(m, guesses)
     out = []

@@ -206,8 +206,8 @@ def audit_training(
     if claim is None and not _reads_canaries_first(record):
         raise ValueError(
             f"{run}: started from a model that may have read the same canaries, so more may be "
-            "learned of them than is proved of this training: must be trained with another --seed, "
-            "or audited with --claim"
+            "learned about them than is proved for this training: must be trained with another "
+            "--seed, or audited with --claim"
         )
     if claim is None:
         pairs = {k: pair for k, pair in pairs.items() if k not in planted["in_public"]}

@@ -88,8 +88,8 @@ def layers_below_head(model: nn.Module) -> Any:
     whole = unwrap_model(model)
     if whole.base_model is whole:
         raise ValueError(
-            f"model: is a {type(whole).__name__}, of which transformers does not say what its "
-            "output layer reads: must be a model whose base_model is another than itself"
+            f"model: is a {type(whole).__name__}, for which transformers does not say what its "
+            "output layer reads: must be a model whose base_model is not itself"
         )
     return whole.base_model
 

@@ -5,7 +5,7 @@
 ...     load_model_config(tempfile.mkdtemp())
 ... except ValueError as error:
 ...     print(str(error).rpartition(": ")[2])
-holds no config.json of a model of transformers
+holds no config.json of a transformers model
 """
 
 from __future__ import annotations
@@ -152,7 +152,10 @@ def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Modu
     if getattr(config, "attn_logit_softcapping", None):
         options["attn_implementation"] = "eager"  # the other kernels leave the cap out
     option = f"init={str(name_or_folder)!r}"
-    with foreign_model(name_or_folder, option, "its files make no model"), hide_progress_bars():
+    with (
+        foreign_model(name_or_folder, option, "no model can be built from its files"),
+        hide_progress_bars(),
+    ):
         # A weight takes at least four bits.
         if folder.is_dir() and count_config_parameters(config, kind) > 2 * bytes_of_files:
             raise ForeignFileError("its weights are fewer than config.json says")

@@ -49,7 +49,7 @@ def common_words(file: str = "") -> frozenset[str]:
         text = files.read_text(file) if file else read_package_file("words.txt", shipped)
     except (OSError, ValueError) as error:
         raise_machine_fault(error)
-        raise ValueError(f"policy='cautious:{file}': is no readable file of words") from None
+        raise ValueError(f"policy='cautious:{file}': is not a readable file of words") from None
     listed = [line.strip().lower().replace("’", "'") for line in text.splitlines()]
     words = [w for w in listed if w and not w.startswith("#")]
     check_allowed(f"policy='cautious:{file}', words", len(words), bool(words), "at least 1")

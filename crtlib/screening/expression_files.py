@@ -29,7 +29,7 @@ SLOW_TURN_SECONDS, MAX_SLOW_SECONDS = 0.1, 60.0
 
 _FIELD_RULES = {
     "pattern": "must be a text",
-    "flags": "must be of i and x",
+    "flags": "must consist of i and x",
     "examples": "must be a list of texts",
     "not": "must be a list of texts",
     "check": "must be luhn",
@@ -108,9 +108,9 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
         for number, example in enumerate(table.examples, 1):
             whole = pattern.fullmatch(example, timeout=MATCH_TIMEOUT_SECONDS)
             if not whole or not spans(example, f"example {number}"):
-                raise wrong("examples", f"number {number} does not match whole")
+                raise wrong("examples", f"number {number} does not match in full")
     except (regular.error, RecursionError, OverflowError) as error:
-        raise wrong("pattern", f"is no regular expression ({error})") from None
+        raise wrong("pattern", f"is not a regular expression ({error})") from None
     except TimeoutError:
         raise wrong(
             "pattern", f"takes longer than {MATCH_TIMEOUT_SECONDS:.0f} s on its examples"
@@ -134,7 +134,7 @@ def expression_file_policy(file: str) -> Policy:
         tables = tomllib.loads(files.read_text(file))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise_machine_fault(error)
-        told = f"is no TOML ({type(error).__name__})"
+        told = f"is not TOML ({type(error).__name__})"
         if isinstance(error, UnicodeDecodeError):
             told = f"is not UTF-8; {describe_recoding(Path(file))}"
         raise ValueError(f"policy='regex:{file}': {told}") from None

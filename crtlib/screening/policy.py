@@ -218,7 +218,7 @@ def check_text_alone(*policies: Policy) -> None:
         if policy.reads_ids:
             raise ValueError(
                 f"policy={policy.name!r}: reads ids or users, so copies of a text may be flagged "
-                "in two ways; deduplicate with dedup none, or take one that reads the text alone"
+                "in two ways; set dedup to none, or take a policy that reads only the text"
             )
 
 

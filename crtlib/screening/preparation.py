@@ -80,8 +80,8 @@ def describe_bare_masks(masks: int, points: int, duplicates: str) -> list[str]:
     share = f"{masks:,} of {points:,} points are a mask and nothing else"
     way = {
         "mask": "--duplicates mask_private leaves out copies of public ones",
-        "mask_private": "copies of private ones, and what was one secret; copies of public ones "
-        "are left out, so a --conservative that makes more of them public leaves fewer",
+        "mask_private": "copies of private ones, and points that were one secret; copies of public "
+        "ones are left out, so a --conservative that makes more of them public leaves fewer",
     }
     return [f"{share} ({100 * masks / points:.0f} %): {way[duplicates]}"]
 

@@ -49,7 +49,7 @@ def check_flagged_spans(
         try:
             check_spans(p.text, spans)
         except (ValueError, AttributeError, TypeError) as error:
-            why = str(error) if isinstance(error, ValueError) else "its spans are no Secrets"
+            why = str(error) if isinstance(error, ValueError) else "its spans are not Secrets"
             raise ValueError(f"{who}: point {k}: {why}") from None
     return flags
 

@@ -254,7 +254,7 @@ def load_encoder(name: str, tags: int | None = None) -> EncoderScorer:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # that the head is untaught
     place = str(_unpack_minilm() if name == MINILM_NAME else name)
-    what = "is no encoder of transformers with safetensors and tokenizer"
+    what = "is not a transformers encoder with safetensors and tokenizer"
     with foreign_files.foreign_model(place, repr(name), what):
         config = foreign_files.load_foreign_config(place, repr(name))
         if tags is not None:

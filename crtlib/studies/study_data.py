@@ -126,7 +126,7 @@ def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
         name = "valid" if drawn < share else "test" if drawn < 2 * share else "train"
         parts[name].append(dialogue)
     if not parts["train"]:
-        of_one = ", which are of one person" * (len({d.user for d in corpus.dialogues}) == 1)
+        of_one = ", which are all from one person" * (len({d.user for d in corpus.dialogues}) == 1)
         raise ValueError(
             f"seed={seed}: holds out all of {len(corpus)} dialogues{of_one}; take another seed"
         )
@@ -405,7 +405,7 @@ def _fit_tagger_policies(
     if not any(t.secrets for t in teaching.turns()):
         raise ValueError(
             f"policy='tagger': {labelled} labelled dialogues hold no secret that it could learn "
-            "from; teach one by 'crtlib tagger' and name it tagger:FOLDER"
+            "from; train one with 'crtlib tagger' and name it tagger:FOLDER"
         )
     teaching = canaries.insert_canaries(
         teaching, canaries.make_canaries(20, seed=10**6), copies=2, seed=10**6

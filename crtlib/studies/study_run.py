@@ -403,6 +403,6 @@ def owner_indices(points: Sequence[Point]) -> list[int]:
     """The owner of each point, as a number from 0 for each user. Raises ``ValueError`` if a point
     has no user."""
     if any(not p.user for p in points):
-        raise ValueError("method='user_dpsgd': a point has no user; say whose each dialogue is")
+        raise ValueError("method='user_dpsgd': a point has no user; name the user of each dialogue")
     numbers: dict[str, int] = {}
     return [numbers.setdefault(p.user, len(numbers)) for p in points]

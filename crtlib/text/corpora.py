@@ -73,11 +73,11 @@ INGEST_SUFFIXES = (
 REFUSED_SUFFIXES = {
     ".xlsx": "is an Excel file or an archive; save its table as CSV",
     ".xls": "is an Excel file; save its table as CSV",
-    ".json": "is one JSON value; write one object a line and call it .jsonl (jq -c '.[]' FILE)",
+    ".json": "is one JSON value; write one object per line and name it .jsonl (jq -c '.[]' FILE)",
     ".msg": "is Outlook's own mail format; 'msgconvert FILE.msg' (Debian: "
-    "libemail-outlook-message-perl) makes an .eml of it",
-    ".pst": "is a mailbox of Outlook; 'readpst -e -o FOLDER FILE.pst' (Debian: pst-utils) makes a "
-    "folder of .eml of it",
+    "libemail-outlook-message-perl) turns it into an .eml",
+    ".pst": "is an Outlook mailbox; 'readpst -e -o FOLDER FILE.pst' (Debian: pst-utils) turns "
+    "it into a folder of .eml",
     ".zip": "is neither a Slack nor a WhatsApp export; unpack it and give a file or folder of it",
 }
 """The suffixes of files that nothing here can read, and what converts them."""
@@ -96,7 +96,7 @@ def _register_plugins() -> None:
         try:
             brought = point.load()
             if not isinstance(brought, CorpusSource):
-                raise TypeError(f"{point.value} is no crtlib.text.sources.CorpusSource")
+                raise TypeError(f"{point.value} is not a crtlib.text.sources.CorpusSource")
             register_corpus(brought)
         except Exception as error:  # somebody else's code may fail in any way
             package = point.dist.name if point.dist else "a package"

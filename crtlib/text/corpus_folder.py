@@ -234,7 +234,9 @@ def read_corpus_summary(folder: StrPath) -> CorpusSummary:
 
 def _no_corpus(folder: StrPath, marker: Mapping[str, Any]) -> ValueError:
     """The error for a finished folder of ours that is not a corpus."""
-    return ValueError(f"{folder}: is no corpus folder, but what 'crtlib {marker['command']}' made")
+    return ValueError(
+        f"{folder}: is not a corpus folder, but what 'crtlib {marker['command']}' made"
+    )
 
 
 def split_file_names(folder: StrPath, split: str | None) -> list[str]:

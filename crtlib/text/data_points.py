@@ -55,7 +55,7 @@ def merge_by_user(corpus: Corpus) -> Corpus:
     said: dict[str, list[Turn]] = {}
     for d in corpus.dialogues:
         if not d.user:
-            raise ValueError(f"unit='user': whose the dialogue {d.id!r} is, is not known")
+            raise ValueError(f"unit='user': the user of the dialogue {d.id!r} is not known")
         said.setdefault(d.user, []).extend(d.turns)
     every = (Dialogue(user, user, tuple(turns)) for user, turns in said.items())
     return replace(corpus, dialogues=tuple(every))

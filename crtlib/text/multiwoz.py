@@ -157,7 +157,7 @@ def _parse_multiwoz_dialogue(record: Any, acts: Mapping | None) -> Dialogue:
 def _parse_multiwoz_turn(turn: dict, acts: Mapping) -> Turn:
     text, speaker = turn.get("utterance"), turn.get("speaker")
     if not isinstance(text, str) or text != text.encode("utf-8", "replace").decode():
-        raise _DialogueDefect("an utterance is no text")
+        raise _DialogueDefect("an utterance is not text")
     if not isinstance(speaker, str) or speaker not in SPEAKERS_BY_LABEL:
         raise _DialogueDefect("a speaker is neither USER nor SYSTEM")
     spans = []

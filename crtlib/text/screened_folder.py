@@ -95,7 +95,7 @@ class _SavedRate(BaseModel, strict=True):
     def _counts_no_more_than_there_are(self) -> Self:
         for count, of in ((self.count, self.of), self.again):
             if count > of:
-                raise ValueError("counts more than there are")
+                raise ValueError("a count exceeds its total")
         return self
 
 
@@ -271,7 +271,7 @@ def read_screened_dialogues(folder: StrPath) -> Iterator[Dialogue]:
                 ]
                 d = Dialogue(row["id"], row["user"], tuple(turns or [Turn("", text)]))
                 if join_with_speakers(d, d.turns, d.id).text != text:
-                    raise ValueError("turns that are not those of their text")
+                    raise ValueError("turns that do not add up to their text")
                 yield d
 
 

@@ -67,7 +67,9 @@ def register_corpus(source: CorpusSource, *, replace: bool = False) -> CorpusSou
     if not re.fullmatch(r"[\w.-]+", source.name) or ".jsonl" in source.name:
         raise ValueError(f"name={source.name!r}: must be letters, digits, '.', '_' and '-' only")
     if not replace and REGISTERED_SOURCES.get(source.name, source) is not source:
-        raise ValueError(f"name={source.name!r}: is taken by another corpus; replace=True wins it")
+        raise ValueError(
+            f"name={source.name!r}: is taken by another corpus; replace=True overrides it"
+        )
     REGISTERED_SOURCES[source.name] = source
     return source
 
@@ -130,7 +132,7 @@ def fetched_source(
         for path in tried:
             if path.is_dir():
                 return path
-        raise ValueError(f"{name}: {tried[0]} is no folder; get the corpus from {where}")
+        raise ValueError(f"{name}: {tried[0]} is not a folder; get the corpus from {where}")
 
     def check(split: str | None, folder: OptionalPath) -> list[Path]:
         place = home(folder)

@@ -203,7 +203,7 @@ def read_model_file(name_or_folder: StrPath, file: str) -> str:
 def read_model_json(name_or_folder: StrPath, file: str) -> dict[str, Any]:
     """The JSON object in a file of a pre-trained model; empty if there is none."""
     text = read_model_file(name_or_folder, file)
-    with refuse_whatever_fails(str(name_or_folder), f"its {file} is no JSON object"):
+    with refuse_whatever_fails(str(name_or_folder), f"its {file} is not a JSON object"):
         return dict(json.loads(text or "{}"))
 
 

@@ -377,7 +377,7 @@ def test_bad_input_is_named(memorised):
     with pytest.raises(ValueError, match="all of its texts are empty"):
         leakage.measure_leakage(memorised, BPE, [Point("0", "u", "")], k=1)
     small = build_model(ModelSpec("lstm", vocab_size=20, hidden=4), 0)
-    with pytest.raises(ValueError, match="public: must read the tokenizer"):
+    with pytest.raises(ValueError, match="public: must read the model's tokenizer"):
         leakage.measure_leakage(memorised, BPE, points, k=1, public=small)
 
 

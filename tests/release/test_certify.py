@@ -394,7 +394,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
 
 
 @pytest.mark.parametrize("change, says", [
-    ({"method": "dpsgd", **RAW}, "labels: is no option of method dpsgd"),
+    ({"method": "dpsgd", **RAW}, "labels: is not an option of method dpsgd"),
     ({"policy": "tagger"}, "policy='tagger': 0 labelled dialogues hold no secret"),
     ({"corpus": "talk.jsonl"}, "were drawn from corpus"),
 ])  # fmt: skip

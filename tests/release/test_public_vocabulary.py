@@ -35,7 +35,7 @@ def test_what_reads_raw_text_learns_no_vocabulary_from_it(tmp_path, method):
     """The word became a token of the public tokenizer, and "any one message" was printed."""
     one, other = write_texts_with_a_rare_word(tmp_path)
     for name in ("policy", "conservative"):
-        with pytest.raises(ValueError, match=f"{name}: is no option of method {method}"):
+        with pytest.raises(ValueError, match=f"{name}: is not an option of method {method}"):
             trainings.train(one, method=method, **TINY, **{name: "regex:customersim"})
     for path in (one, other):
         trainings.train(path, out=tmp_path / path.stem, method=method, **TINY)

@@ -105,7 +105,7 @@ def test_pickled_weights_are_refused(model, tmp_path):
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((model / name).read_bytes())
     torch.save(load_file(model / "model.safetensors"), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="is no encoder of transformers with safetensors"):
+    with pytest.raises(ValueError, match="is not a transformers encoder with safetensors"):
         ner.ner_policy(str(tmp_path))
 
 
@@ -199,7 +199,7 @@ def test_hostile_weights_are_refused_in_one_line(model, tmp_path, kind):
     mark = tmp_path / "mark"
     folder = copied(model, tmp_path / "m")
     (folder / "model.safetensors").write_bytes(hostile(kind, mark))
-    with pytest.raises(ValueError, match="is no encoder of transformers with safetensors") as error:
+    with pytest.raises(ValueError, match="is not a transformers encoder with safetensors") as error:
         ner.ner_policy(str(folder))
     taught = tmp_path / "t"
     taught.mkdir()

@@ -199,15 +199,15 @@ def test_letters_and_digits_are_those_of_all_scripts(tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("pattern = '('", r"ours.toml, \[order\] pattern: is no regular expression"),
+        ("pattern = '('", r"ours.toml, \[order\] pattern: is not a regular expression"),
         ("pattern = 'a*'", "matches the empty text"),
         ("pattern = 7", "must be a text"),
-        ("pattern = 'a'\nflags = 'm'", "flags: must be of i and x"),
+        ("pattern = 'a'\nflags = 'm'", "flags: must consist of i and x"),
         ("pattern = 'a'\ncolour = 'm'", "colour: must be one of pattern, flags, examples, not"),
-        ("pattern = 'a'\nexamples = ['a', 'ab']", "examples: number 2 does not match whole"),
+        ("pattern = 'a'\nexamples = ['a', 'ab']", "examples: number 2 does not match in full"),
         ("pattern = 'a'\nnot = 'a'", "not: must be a list of texts"),
         ("pattern = 'a'\nnot = ['a']\nexamples = ['a']", "number 1 does not match"),
-        ("pattern = ", "is no TOML"),
+        ("pattern = ", "is not TOML"),
     ],
 )
 def test_expressions_that_do_not_fit_are_refused_in_one_line(tmp_path, table, message):
@@ -256,7 +256,7 @@ def test_words_of_ones_own(tmp_path):
     policy = policy_names.policy_by_name(f"cautious:{tmp_path / 'w.txt'}")
     assert flagged(policy, "zyzzyva hello") == ["hello"]
     for name, message in (
-        ("cautious:nowhere", "is no readable file"),
+        ("cautious:nowhere", "is not a readable file"),
         (f"cautious:{tmp_path}", "no"),
     ):
         with pytest.raises(ValueError, match=message):

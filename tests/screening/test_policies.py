@@ -339,7 +339,7 @@ class Broken:
         ([(), (Secret("name", 5, 99),)], "policy='broken': point 2: secret at"),
         ([(Secret("a", 5, 8), Secret("b", 2, 4)), ()], "point 1: .* must be sorted"),
         ([(Secret("a", 5, 8), Secret("b", 6, 9)), ()], "point 1: .* must not overlap"),
-        ([((5, 8),), ()], "point 1: its spans are no Secrets"),
+        ([((5, 8),), ()], "point 1: its spans are not Secrets"),
     ],
 )
 def test_a_broken_policy_is_named_and_no_secret_shown(answer, message):

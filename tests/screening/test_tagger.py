@@ -401,7 +401,7 @@ def test_an_encoder_is_saved_with_all_that_reads_it_again(encoded, tmp_path):
     assert (again.threshold, again.backbone) == (0.2, encoded.backbone)
     assert tagger.tagger_policy(again)(TEST[:50]) == tagger.tagger_policy(encoded)(TEST[:50])
     (tmp_path / "t" / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"its config.json is of no model that is known here"):
+    with pytest.raises(ValueError, match=r"its config.json is for a model that is not known here"):
         tagger.load_tagger(tmp_path / "t")
 
 
@@ -410,7 +410,7 @@ def test_a_backbone_that_is_none_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("crtlib.screening.word_scorers.MINILM_PACKAGE", "no_such_package")
     for name, says in (
         ("minilm", r"needs crtlib\[encoder\]"),
-        (str(tmp_path), "holds no config.json of a model of transformers"),
+        (str(tmp_path), "holds no config.json of a transformers model"),
     ):
         with pytest.raises(ValueError, match=says) as error:
             tagger.train_tagger(TRAIN[:50], seed=0, backbone=name)

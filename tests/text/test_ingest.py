@@ -300,7 +300,7 @@ BROKEN = {
     "no.parquet": (b"PAR1 but no more", "is no Parquet file, or damaged"),
     "torn.csv.gz": (gzip.compress(b"user,body\n" + b"a,b\n" * 9999)[:60], "damaged gzip file"),
     "book.xlsx": (b"PK\x03\x04", "is an Excel file or an archive; save its table as CSV"),
-    "x.json": (b"[{}]", "is one JSON value; write one object a line"),
+    "x.json": (b"[{}]", "is one JSON value; write one object per line"),
     "x.bin": (b"\x00\x01", "its format is not known; say --format"),
     "x.mbox": (b"hello", "is no mbox"),
     "x.eml": (b"Subject: x\n\nhello", "row 1, column From: has no sender"),

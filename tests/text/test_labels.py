@@ -556,7 +556,9 @@ def test_what_is_no_folder_of_labels_is_named_with_its_option(home, tmp_path):
             with pytest.raises(ValueError, match=message):
                 judged()
     draw(home)
-    with pytest.raises(ValueError, match="is no corpus folder, but what 'crtlib label sample' ma"):
+    with pytest.raises(
+        ValueError, match="is not a corpus folder, but what 'crtlib label sample' ma"
+    ):
         screening_page.screen_into_folder(home / "labels", tmp_path / "s", how)
     assert not (tmp_path / "s").exists()
 
