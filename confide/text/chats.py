@@ -63,7 +63,7 @@ def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(files.check_regular_file(path)) as packed:
             yield packed
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, UnicodeError, EOFError):
-        raise ValueError(f"{path.name}: is no zip file that can be read: damaged, or locked by a "
+        raise ValueError(f"{path.name}: is not a readable zip file: it is damaged, or locked by a "
                          "password") from None  # fmt: skip
 
 
@@ -125,9 +125,9 @@ def _messages_of_day(path: Path, name: str) -> list[Any]:
     except (ValueError, RecursionError) as error:
         if isinstance(error, BadRow):
             raise
-        raise BadRow("not JSON", "is of a day that is not JSON") from None
+        raise BadRow("not JSON", "is in the file of a day, which is not JSON") from None
     if not isinstance(listed, list):
-        raise BadRow("not JSON", "is of a day that is no list of messages")
+        raise BadRow("not JSON", "is in the file of a day, which is not a list of messages")
     return listed
 
 
@@ -148,7 +148,7 @@ def _slack_message(
 ) -> dict[str, Any]:
     """The row of a message; empty for a record that is not a message."""
     if not isinstance(record, dict):
-        raise BadRow("not messages", "is no JSON object")
+        raise BadRow("not messages", "is not a JSON object")
     text = record.get("text")
     if record.get("subtype") in _NO_MESSAGES or record.get("type", "message") != "message":
         return {}

@@ -123,7 +123,7 @@ def guess_columns(
             len(strong) > 1 and len({place for _, _, place in strong.values()}) == 1
         ):
             both = " and ".join(map(repr, list(strong)[:2]))
-            raise ValueError(f"{where}: columns {both} could both be the {role}; say --{role}")
+            raise ValueError(f"{where}: columns {both} could both be the {role}; use --{role}")
         if strong:
             columns[role] = min(strong, key=lambda n: strong[n][2])
     lacks_text, lacks_user = "text" not in columns, "user" not in columns and not no_users
@@ -133,5 +133,5 @@ def guess_columns(
         named = lacks_text and longest and shown.startswith("the columns")
         hint = f", perhaps --text {longest!r}" if named else ""
         say = " and ".join(flags) + hint
-        raise ValueError(f"{where}: no column looks like {missing}; say {say} ({shown})")
+        raise ValueError(f"{where}: no column looks like {missing}; use {say} ({shown})")
     return {role: columns[role] for role in COLUMN_ROLES if role in columns}

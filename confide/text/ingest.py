@@ -230,8 +230,8 @@ def ingest_sources(
     shown = columns_line(first.columns, first.shape)
     if any(plan.guessed for plan in plans) and not yes and ask and not ask(shown):
         what = " ".join(shown.removeprefix("columns").split())
-        raise ValueError(f"{first.name}: other columns than the guessed ones ({what}) are given by "
-                         "--user, --thread, --speaker, --text, --time")  # fmt: skip
+        raise ValueError(f"{first.name}: columns other than the guessed ones ({what}) are given "
+                         "with --user, --thread, --speaker, --text, --time")  # fmt: skip
     summary: dict[str, Any] = {}
     with outputs.staged_folder(out, **recipe, facts=summary, force=force) as part:
         counts, counted = _write_corpus(part, plans, reading, progress)
@@ -336,7 +336,7 @@ def _write_corpus(
         if refusals and not how.skip_bad:
             raise ValueError("; and ".join(refusals))
         if how.agents and not any(plan.answers for plan in plans):
-            raise ValueError("--agents: nobody of these wrote a message here")
+            raise ValueError("--agents: none of these wrote a message here")
         if not turns:
             raise ValueError(f"{plans[0].name}: holds no message that can be used")
         if how.agents or how.columns.get("user"):

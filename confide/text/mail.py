@@ -76,7 +76,7 @@ def _split_mailbox(path: Path) -> Iterator[list[bytes]]:
     with files.open_plain_or_gzip(path) as file:
         for line in files.read_bounded_lines(file, path):
             if first and not line.startswith(b"From "):
-                raise ValueError(f"{path}: is no mbox; its first line must begin with 'From '")
+                raise ValueError(f"{path}: is not an mbox; its first line must begin with 'From '")
             if first or (after_empty and _SEPARATOR_LINE.fullmatch(line)):
                 if not first:
                     yield lines
@@ -86,7 +86,7 @@ def _split_mailbox(path: Path) -> Iterator[list[bytes]]:
                 size += len(line)
             after_empty = not line.strip()
     if first:
-        raise ValueError(f"{path}: is no mbox; its first line must begin with 'From '")
+        raise ValueError(f"{path}: is not an mbox; its first line must begin with 'From '")
     yield lines
 
 

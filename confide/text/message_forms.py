@@ -104,7 +104,7 @@ class IngestSource:
             encoding = find_encoding(Path(self.path))
         if encoding != "auto":
             self.how = replace(self.how, encoding=encoding)
-            self.notes.append(f"{self.name}: read as {encoding}; --encoding says another")
+            self.notes.append(f"{self.name}: read as {encoding}; --encoding sets another")
         good = (cells for _, cells in self.read() if not isinstance(cells, BadRow))
         first = list(itertools.islice(good, GUESS_ROWS))
         if first and self.form in ("text", "lines"):
@@ -136,7 +136,7 @@ class IngestSource:
             if when := self.columns.get("time"):
                 self._find_date_order(when)
             elif not ours and self.form not in ("text", "lines"):
-                self.notes.append(f"{self.name}: no column looks like the time; --time says which")
+                self.notes.append(f"{self.name}: no column looks like the time; --time names it")
 
     def _tell_how_text_is_read(self, first: str) -> None:
         """Note what counts as a message in a text file; refuse one if people are required, as it
@@ -154,7 +154,7 @@ class IngestSource:
         if not self.how.no_users and not self.how.columns.get("user"):
             each = "line" if self.form == "lines" else "file"
             raise ValueError(
-                f"{self.name}: names no person; --no-users counts each {each} as one ({told})"
+                f"{self.name}: names no person; --no-users counts each {each} as a person ({told})"
             )
         self.notes.append(f"{self.name}: {told}")
 
@@ -170,7 +170,7 @@ class IngestSource:
         if day_first != month_first:
             self.how = replace(self.how, dates="dmy" if day_first else "mdy")
             what = "day" if day_first else "month"
-            self.notes.append(f"{self.name}: dates have the {what} first, as their numbers say")
+            self.notes.append(f"{self.name}: dates have the {what} first, as their numbers show")
 
     def unified(self, value: Any) -> Any:
         """A text in unified writing (:func:`crtlib.text.writing.unify_writing`), counted if that
@@ -247,7 +247,7 @@ def _clean_text(value: Any, column: str) -> str:
     if isinstance(value, str) and value.strip():
         jsonl.check_unicode(column, value)
         return value
-    says = "is no text" if value and not isinstance(value, str) else "is empty"
+    says = "is not text" if value and not isinstance(value, str) else "is empty"
     raise BadRow("no text", says, column)
 
 
@@ -282,7 +282,7 @@ def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | N
     except BadRow:
         raise
     except (ValueError, TypeError, OverflowError, OSError, IndexError):
-        raise BadRow("no time", "is no time that is understood", column) from None
+        raise BadRow("no time", "is not a time in a known form", column) from None
 
 
 def _read_numeric_date(match: re.Match[str], dates: str, column: str) -> datetime:
@@ -297,7 +297,7 @@ def _read_numeric_date(match: re.Match[str], dates: str, column: str) -> datetim
         return datetime(first, second, third, *clock)
     if sign != "." and dates == "auto":
         raise BadRow(
-            "day or month first", "begins with day or month: say --dates dmy or mdy", column
+            "day or month first", "begins with day or month: use --dates dmy or mdy", column
         )
     day, month = (second, first) if sign != "." and dates == "mdy" else (first, second)
     return datetime(third + 2000 * (third < 100), month, day, *clock)
@@ -371,7 +371,7 @@ def messages_of_dialogue(cells: Mapping[str, Any], source: IngestSource) -> list
     try:
         d = jsonl.parse_dialogue(dict(cells, user=cells.get("id")) if no_users else cells)
     except ValueError as error:
-        raise BadRow("no dialogue of ours", str(error)) from None
+        raise BadRow("not a dialogue of crtlib", str(error)) from None
     return [
         (
             d.id,
@@ -419,7 +419,7 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
     messages: list[TurnMessage] = []
     for m in listed if isinstance(listed, list) else [None]:
         if not isinstance(m, dict):
-            raise BadRow("not messages", "holds a message that is no JSON object", "messages")
+            raise BadRow("not messages", "holds a message that is not a JSON object", "messages")
         content = m.get("content")
         if isinstance(content, list):
             parts = [p.get("text") for p in content if isinstance(p, dict)]

@@ -122,7 +122,7 @@ def format_by_name(path: StrPath) -> str:
             return "whatsapp"
     if end not in FORMAT_OF_SUFFIX:
         formats = ", ".join(SOURCE_FORMATS)
-        hint = REFUSED_SUFFIXES.get(end, f"its format is not known; say --format {formats}")
+        hint = REFUSED_SUFFIXES.get(end, f"its format is not known; use --format {formats}")
         raise ValueError(f"{path}: {hint}")
     return FORMAT_OF_SUFFIX[end]
 
@@ -210,7 +210,7 @@ def _open_decoded(path: Path, encoding: str, newline: str = "") -> Iterator[io.T
             except (LookupError, ValueError):
                 known = None
             if known is None or not getattr(known, "_is_text_encoding", True):  # such as base64
-                says = f"{printable(encoding, quoted=True)} is no codec of texts that Python knows"
+                says = f"{printable(encoding, quoted=True)} is not an encoding that Python knows"
                 raise ValueError(f"--encoding: {says}")
             name = known.name
         elif start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
@@ -284,7 +284,7 @@ def _table_rows(
         if column:
             what = f"column {column} has no name"
         elif both := find_repeated_name(header):
-            what, column = "columns {1} and {0} have one name".format(*both), both[1]
+            what, column = "columns {1} and {0} have the same name".format(*both), both[1]
         if what:
             raise ValueError(f"{path.name}: {what}; --rename {column}=NAME gives it another")
         number, width = 1, len(header)
@@ -355,7 +355,7 @@ def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, A
         names = table.schema_arrow.names
         if both := find_repeated_name(names):
             places = "columns {} and {}".format(*both)
-            raise ValueError(f"{path.name}: {places} have one name; give one another")
+            raise ValueError(f"{path.name}: {places} have the same name; rename one")
         read = [
             name
             for name in names
@@ -367,7 +367,7 @@ def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, A
                 yield cells if isinstance(cells, BadRow) else rest | cells
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise_machine_fault(error)
-        raise ValueError(f"{path}: is no Parquet file, or damaged") from None
+        raise ValueError(f"{path}: is not a Parquet file, or is damaged") from None
 
 
 def _parquet_cells(batch: pa.RecordBatch) -> list[dict[str, Any] | BadRow]:

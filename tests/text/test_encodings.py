@@ -105,7 +105,7 @@ def test_json_lines_are_read_in_any_code_that_a_table_is(tmp_path, code):
     made = ingest.ingest_sources([tmp_path / "x.jsonl"], tmp_path / "o")
     read = [t.text for d in corpora.read_dialogues(tmp_path / "o") for t in d.turns]
     assert read == [row["text"] for row in rows]
-    told = f"x.jsonl: read as {code}; --encoding says another"
+    told = f"x.jsonl: read as {code}; --encoding sets another"
     assert (told in made.notes) == (code in ("cp1252", "utf-16-le"))
 
 

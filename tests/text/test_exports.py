@@ -107,7 +107,7 @@ def test_a_mailbox_with_agents(tmp_path, take, references):
 def test_agents_in_a_table_and_a_name_that_nobody_has(tmp_path):
     rows = [("ann", 1, "a"), ("Eve", 1, "b"), ("bob", 1, "c"), ("Eve", 2, "d"), ("ann", 1, "e")]
     path = table(tmp_path / "x.csv", ("Nutzer", "Vorgang", "Inhalt"), rows)
-    with pytest.raises(ValueError, match="--agents: nobody of these wrote"):
+    with pytest.raises(ValueError, match="--agents: none of these wrote"):
         ingest.ingest_sources([path], tmp_path / "o", yes=True, agents=["adam"])
     made = ingest.ingest_sources([path], tmp_path / "o", yes=True, agents=["eve"])
     assert read(tmp_path / "o") == [
@@ -130,7 +130,7 @@ def test_a_german_table_with_repeated_headers(tmp_path, take):
     with path.open("ab") as file:
         file.write("eva;x;USR;Grüße;07.03.2026 23:59 Uhr\r\n".encode("cp1252"))
     code, said = take(path, "--out", tmp_path / "p")
-    assert code == 0 and "export.csv: read as cp1252; --encoding says another" in said
+    assert code == 0 and "export.csv: read as cp1252; --encoding sets another" in said
     assert read(tmp_path / "p")[-1][1] == [("USR", "Grüße")]
 
 
@@ -138,7 +138,7 @@ def test_two_columns_of_one_name(tmp_path, take):
     rows = [(u, t, s, x, f"{w:%Y-%m-%d %H:%M}", "2026-01-01") for u, t, s, x, w in MESSAGES]
     path = table(tmp_path / "x.csv", ("user", "thread", "role", "text", "date", "date"), rows)
     code, said = take(path, "--out", tmp_path / "o")
-    assert code == 2 and "columns 6 and 5 have one name; --rename 6=NAME" in said
+    assert code == 2 and "columns 6 and 5 have the same name; --rename 6=NAME" in said
     code, _ = take(path, "--out", tmp_path / "o", "--rename", "6=printed")
     assert code == 0
     whole(tmp_path / "o")
@@ -221,7 +221,7 @@ def test_no_dates(text):
 def test_a_date_that_may_be_two_is_asked_for(tmp_path, take):
     path = table(tmp_path / "x.csv", ("user", "text", "time"), [("a", "b", "3/4/2026")])
     code, said = take(path, "--out", tmp_path / "o")
-    assert code == 2 and "column time: begins with day or month: say --dates dmy or mdy" in said
+    assert code == 2 and "column time: begins with day or month: use --dates dmy or mdy" in said
     for how, first in (("dmy", "2026-04-03"), ("mdy", "2026-03-04")):
         code, _ = take(path, "--out", tmp_path / how, "--dates", how)
         assert code == 0 and corpus_folder.read_corpus_summary(tmp_path / how).first == first

@@ -143,7 +143,7 @@ def test_strings_that_are_no_utf_8_are_bad_rows(tmp_path):
 def test_two_columns_of_one_name_are_refused(tmp_path):
     table = pa.table([["ann"], ["one"], ["two"]], names=["user", "text", "text"])
     pq.write_table(table, tmp_path / "in.parquet")
-    with pytest.raises(ValueError, match="columns 2 and 3 have one name"):
+    with pytest.raises(ValueError, match="columns 2 and 3 have the same name"):
         take(tmp_path / "in.parquet", tmp_path / "o")
 
 

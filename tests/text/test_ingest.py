@@ -171,7 +171,7 @@ def test_text_without_people(tmp_path):
     for name in "ab":
         (tmp_path / f"t/{name}.txt").write_text(f"file {name}\n")
     (tmp_path / "t.jsonl").write_text('{"text": "a line"}\n')
-    message = "t: names no person; --no-users counts each file as one .each of its 2 files is read"
+    message = "t: names no person; --no-users counts each file as a person .each of its 2 files is"
     with pytest.raises(ValueError, match=message):
         ingest.ingest_sources([tmp_path / "t"], tmp_path / "o", yes=True)
     sources = [tmp_path / "t", tmp_path / "t.jsonl"]
@@ -274,8 +274,8 @@ def test_a_person_less_moves_no_message_to_another_person(tmp_path):
 BROKEN = {
     "empty.csv": (b"", "is empty; a header"),
     "header.csv": (b"user,body\n", "holds no message"),
-    "two.csv": (b"user,body,content\na,b,c\n", "'body' and 'content' could both be the text; say"),
-    "none.csv": (b"who,what\na,b\n", "looks like the text or the person; say --text and --user"),
+    "two.csv": (b"user,body,content\na,b,c\n", "'body' and 'content' could both be the text; use"),
+    "none.csv": (b"who,what\na,b\n", "looks like the text or the person; use --text and --user"),
     "data.csv": (b"a,4111 1111 1111 1111\nb,c\n", "first row does not look like a header"),
     "said.csv": (b"Ann Quux,my card\nb,c\n", "first row does not look like a header"),
     "words.csv": (b"agent,I lost my red card\nb,c\n", "first row does not look like a header"),
@@ -287,8 +287,8 @@ BROKEN = {
     ),
     "cells.csv": (b"user,body\nann,x\nbob\n", "row 3: has 1 cells, the header has 2"),
     "quote.csv": (b'user,body\nann,x\nbob,"y\n', "row 3: has a quote that is never closed"),
-    "same.csv": (b"user,user,body\na,b,c\n", "columns 2 and 1 have one name; --rename 2=NAME"),
-    "time.csv": (b"user,body,date\na,b,soon\n", "row 2, column date: is no time"),
+    "same.csv": (b"user,user,body\na,b,c\n", "columns 2 and 1 have the same name; --rename 2=NAME"),
+    "time.csv": (b"user,body,date\na,b,soon\n", "row 2, column date: is not a time"),
     "bad.jsonl": (b'{"user": "a", "text": "b"}\n{"user":', "bad.jsonl, row 2: is not JSON; --skip"),
     "half.jsonl": (b'{"user": "a", "text": "\\ud800"}', "row 1, column text: holds half a surrog"),
     "list.jsonl": (b"[1]\n", "row 1: is not a JSON object"),
@@ -297,16 +297,16 @@ BROKEN = {
         b'{"user": ' + b"1" * 5000 + b', "text": "b"}',
         "holds a number that is too long",
     ),
-    "no.parquet": (b"PAR1 but no more", "is no Parquet file, or damaged"),
+    "no.parquet": (b"PAR1 but no more", "is not a Parquet file, or is damaged"),
     "torn.csv.gz": (gzip.compress(b"user,body\n" + b"a,b\n" * 9999)[:60], "damaged gzip file"),
     "book.xlsx": (b"PK\x03\x04", "is an Excel file or an archive; save its table as CSV"),
     "x.json": (b"[{}]", "is one JSON value; write one object per line"),
-    "x.bin": (b"\x00\x01", "its format is not known; say --format"),
-    "x.mbox": (b"hello", "is no mbox"),
+    "x.bin": (b"\x00\x01", "its format is not known; use --format"),
+    "x.mbox": (b"hello", "is not an mbox"),
     "x.eml": (b"Subject: x\n\nhello", "row 1, column From: has no sender"),
     "image.eml": (b"From: a@b.c\nContent-Type: image/png\n\nx", "has no part with text"),
     "a.msg": (b"\xd0\xcf\x11\xe0", "is Outlook's own mail format; 'msgconvert FILE.msg'"),
-    "a.zip": (b"PK\x03\x04", "is no zip file that can be read"),
+    "a.zip": (b"PK\x03\x04", "is not a readable zip file"),
     "twice.jsonl": (
         b'{"id": "d", "user": "u", "turns": [{"speaker": "A", "text": "x"}]}\n' * 2,
         "row 2, column id: has an id that was used before",
@@ -329,7 +329,7 @@ def test_another_codec_helps(tmp_path):
     path = write_csv(tmp_path / "x.csv", [{"user": "a", "body": "café"}], encoding="cp1252")
     ingest.ingest_sources([path], tmp_path / "o", yes=True, encoding="cp1252")
     assert say(tmp_path / "o")[0][3] == ["café"]
-    with pytest.raises(ValueError, match="--encoding: 'foo' is no codec"):
+    with pytest.raises(ValueError, match="--encoding: 'foo' is not an encoding"):
         ingest.ingest_sources([path], tmp_path / "p", yes=True, encoding="foo")
 
 

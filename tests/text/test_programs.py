@@ -252,7 +252,7 @@ def test_a_code_is_found_and_said(tmp_path, code):
     (tmp_path / "x.csv").write_bytes(text.encode(code))
     made = ingest.ingest_sources([tmp_path / "x.csv"], tmp_path / "o")
     assert said(tmp_path / "o")[0] == ("josé", "Grüße aus Köln “señor”")
-    told = f"x.csv: read as {code}; --encoding says another"
+    told = f"x.csv: read as {code}; --encoding sets another"
     assert (told in made.notes) == (code in ("cp1252", "utf-16-le"))
 
 
@@ -282,12 +282,12 @@ def test_a_refusal_says_all_that_is_wrong_and_what_answers_it(tmp_path):
     assert "1 no text (--skip-bad --max-bad 0.5)" in told and "1 no user (--no-users with" in told
     assert "\n" not in told and not (tmp_path / "o").exists()
     (tmp_path / "y.csv").write_text("remark,date\nsome words here,2026-03-02\n")
-    with pytest.raises(ValueError, match=r"the text or the person; say --text .* --text 'remark'"):
+    with pytest.raises(ValueError, match=r"the text or the person; use --text .* --text 'remark'"):
         ingest.ingest_sources([tmp_path / "y.csv"], tmp_path / "o")
 
 
 def test_a_column_called_data_that_holds_no_times_is_none(tmp_path):
     (tmp_path / "x.csv").write_text("user,text,data\na,b,gold\n")
     made = ingest.ingest_sources([tmp_path / "x.csv"], tmp_path / "o")
-    assert "time" not in made.columns and "--time says which" in made.notes[0]
+    assert "time" not in made.columns and "--time names it" in made.notes[0]
     assert message_forms.parse_time("2/3/2026", dates="dmy")
