@@ -88,7 +88,7 @@ def read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[
     decides."""
     about = read_label_facts(folder)
     if "first" not in about:
-        raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
+        raise ValueError(f"{folder}: holds no labels yet; import them with 'crtlib label import'")
     outputs.require_marker(folder, names=["labels.parquet"])
     marked: dict[str, MarkedSpans] = {}
     for row in read_label_rows(Path(folder)):
@@ -142,8 +142,8 @@ def list_unread_tasks(folder: str | os.PathLike) -> list[LabelTask]:
     unread = [t for t in read_tasks(folder) if t.part == "judge" and t.task not in first]
     if "second" in about and (unread or not set(about["again"]["random"]) <= second.keys()):
         raise ValueError(
-            f"{folder}: was read twice, and not whole; bring in all that the first reader read "
-            "anew: crtlib label import --role first"
+            f"{folder}: was read twice, but not completely; import everything that the first "
+            "reader read again: crtlib label import --role first"
         )
     return unread
 
@@ -225,7 +225,7 @@ def write_adjudication(
         about["again"] = {"read": [t.task for t in tasks], "random": sorted(drawn)}
     reach = _bounds_in_reach(marked, about, share) if role == "second" else []
     if not tasks:
-        raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
+        raise ValueError(f"--labels: {folder} has no mark on which readers could differ")
     shown = about | {"labels": name_label_page(about, role), "role": role}
     recipe: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
     with outputs.staged_folder(
@@ -271,10 +271,11 @@ def _marked_tasks(marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]]) -> set
 
 def format_adjudication(summary: Mapping[str, Any]) -> str:
     """The text that ``crtlib label adjudicate`` prints."""
-    lines = [f"to read   {summary['turns']:,} turns; bring them in with --role {summary['role']}"]
+    lines = [f"to read   {summary['turns']:,} turns; import them with --role {summary['role']}"]
     if summary["reach"]:
         lines.append(
-            "about the least bound, if nothing fails and a share finds its share of the secrets:"
+            "about the least bound, if nothing fails and a share of the turns has that share of "
+            "the secrets:"
         )
     for row in summary["reach"]:
         how = "nobody reads again" if row["share"] is None else f"--share {row['share']:g}"
@@ -282,5 +283,5 @@ def format_adjudication(summary: Mapping[str, Any]) -> str:
         time = f"{row['hours']:.1f} hours"
         lines.append(f"  {how:<20}{row['turns']:>8,} turns {time:>12}  at most {most:>8}")
     if summary["reach"]:
-        lines.append("note: a bound of one reader takes his marks for complete; the others do not")
+        lines.append("note: the bound for one reader takes its marks as complete; others do not")
     return "\n".join([*lines, *(f"{summary['out']}/{name}" for name in summary["files"])])

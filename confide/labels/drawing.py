@@ -125,7 +125,7 @@ def draw_label_tasks(
             raise ValueError(f"--{name}: {value!r} must be {rule}")
     if is_screened_folder(corpus):
         raise ValueError(
-            f"{corpus}: is screened, and labels judge what a search finds in the text as it was; "
+            f"{corpus}: is screened, but labels judge what a search finds in the original text; "
             "give the corpus"
         )
     if not 1 <= len(set(kinds)) == len(kinds) <= 9:
@@ -135,7 +135,9 @@ def draw_label_tasks(
     check_label_forms(forms)  # before the draw counts
     told = [line.strip() for line in rules.splitlines() if line.strip()]
     if len(told) > MAX_RULES or any(len(line) > MAX_RULE_LENGTH for line in told):
-        raise ValueError(f"--rules: must be {MAX_RULES} lines of {MAX_RULE_LENGTH} letters at most")
+        raise ValueError(
+            f"--rules: must be at most {MAX_RULES} lines of at most {MAX_RULE_LENGTH} letters"
+        )
     out = outputs.check_output_folder(out, inputs=[corpus], force=force)
     seed = operating_system.randbits(31) if seed is None else seed
     rng = np.random.default_rng(seed)
@@ -172,8 +174,8 @@ def draw_label_tasks(
         raise ValueError(f"{corpus}: was changed while it was read; run this again")
     if sealed and has_forgotten_draws(digest):
         raise ValueError(
-            "--seal: turns of this text were drawn and forgotten (crtlib account --forget), so "
-            "nobody knows what was read before; seal nothing for it"
+            "--seal: turns of this text were drawn and forgotten (crtlib account --forget), so it "
+            "is not known what was read before; seal nothing for it"
         )
     how = {"by": by, "seed": seed, "kinds": list(kinds)}
     options = {"sealed": list(sealed), **how}

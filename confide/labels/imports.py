@@ -143,7 +143,7 @@ def import_labels(
         raise ValueError(f"--role: {role!r} reads what 'crtlib label adjudicate' wrote for it")
     annotator = annotator or {"second": "b", "decides": "c", "undecided": "d"}.get(role, "a")
     if not 0 < len(annotator) <= 40 or annotator in others:
-        raise ValueError(f"--annotator: {annotator!r} must be a short name of no other reader")
+        raise ValueError(f"--annotator: {annotator!r} must be a short name, of no other reader")
     if role == "undecided":
         rows = read_label_rows(Path(folder))
         read = {row["task"] for row in rows if row["annotator"] == about["first"]}
@@ -160,7 +160,7 @@ def import_labels(
     if left > (undecided if reads_anew else 0) and not (partial and reads_anew):
         most = "--partial counts each as a secret on which a policy fails"
         if role == "second":
-            most = "a second reader reads all that he is given"
+            most = "a second reader reads all the turns given"
         raise ValueError(
             f"{Path(file).name}: {left:,} of {len(judge):,} tasks to judge are unread"
             f"{f' ({undecided:,} undecided)' if undecided else ''}; leaving "
@@ -309,7 +309,7 @@ def _read_export(
         raise ValueError(f"{path.name}: is not JSON") from None
     if told not in (None, page):
         raise ValueError(
-            f"{path.name}: is of the page of other labels, or of another reader of these; bring in "
+            f"{path.name}: is from the page of other labels, or of another reader of these; import "
             "what was marked in the page of this folder"
         )
     done: dict[str, tuple[str, list[ExportedSpan]]] = {}
@@ -324,18 +324,18 @@ def _read_export(
             raise ValueError(f"{where}: is in none of the forms {forms}") from None
         if len(readers) > 1:
             raise ValueError(
-                f"{where}: was read by {len(readers)} people, of whom one would count; export each "
-                "one's annotations alone, and bring the other's in with --role second"
+                f"{where}: was read by {len(readers)} people, of whom only one would count; export "
+                "the annotations of each alone, and import the second with --role second"
             )
         if a.undecided or not a.done:  # a task with both is undecided
             doubted |= {a.task} if a.undecided else set()
             continue
         if a.task not in tasks:
-            raise ValueError(f"{where}: is none of the tasks in this folder")
+            raise ValueError(f"{where}: is not a task of this folder")
         if a.task in done:
-            raise ValueError(f"{where}: was there before; a task has one answer")
+            raise ValueError(f"{where}: appeared before; a task has one answer")
         if a.text is None and told is None:
-            raise ValueError(f"{where}: has no text that tells of which labels it is")
+            raise ValueError(f"{where}: has no text that shows which labels it belongs to")
         if a.text not in (None, tasks[a.task].text):
             raise ValueError(f"{where}: its text was changed; labels refer to the original")
         done[a.task] = where, a.secrets
@@ -350,7 +350,7 @@ def _read_export(
         for s in spans:
             if s.kind not in kinds:
                 near = difflib.get_close_matches(s.kind, kinds, 1, 0)
-                raise ValueError(f"{where}: a kind is none of {', '.join(kinds)}; {near[0]}?")
+                raise ValueError(f"{where}: a kind is not one of {', '.join(kinds)}; {near[0]}?")
             if (one := locate_secret(text, s, way)) is None:
                 raise ValueError(f"{where}: a span is empty, outside its text or of another value")
             found.append(one)

@@ -124,9 +124,9 @@ def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
     if not path.is_dir():
         what = "is no folder" if path.exists() else "is not there"
     elif marker is None:
-        what = f"holds no {outputs.MARKER_FILE} as it was written"
+        what = f"has no {outputs.MARKER_FILE}, or a changed one"
     elif "labels.json" not in marker["files"]:
-        what = f"is what 'crtlib {marker['command']}' made"
+        what = f"was made by 'crtlib {marker['command']}'"
     if what:
         raise ValueError(f"--labels: {labels} {what}; a folder of 'crtlib label sample' is needed")
     outputs.require_marker(labels, names=["labels.json"])
@@ -155,5 +155,5 @@ def check_label_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> N
     if digest != about["corpus"]:
         raise ValueError(
             f"--labels: were drawn from corpus {about['corpus'][:4]}…, and {corpus} is "
-            f"{digest[:4]}…; they teach, they do not judge"
+            f"{digest[:4]}…; they can teach, but not judge"
         )

@@ -297,7 +297,7 @@ def refuse_earlier_reading(labels: str | None, reading: str | None) -> None:
     """Raise ``ValueError`` if labels were read again after this reading of them."""
     if labels is not None and were_read_since(labels, reading):
         raise ValueError(
-            "labels: were read again since (crtlib label import); screen anew with their last "
+            "labels: were read again since (crtlib label import); screen again with their last "
             "reading"
         )
 

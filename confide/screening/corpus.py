@@ -74,8 +74,8 @@ TURNS_PER_BATCH = 10_000
 MAP_COLUMNS = 12
 """Columns of the map: one for each of a dialogue's first turns, and one for the rest."""
 TWO_READERS_NOTE = (
-    "no number of all secrets: a second reader read some of the messages, and how many secrets "
-    "both overlook in the others is not known; the table is of one secret of each message"
+    "no number for all secrets: a second reader read only some of the messages, and how many "
+    "secrets both overlook in the others is not known; the table is for one secret in each message"
 )
 EXAMPLE_MARGIN = 60
 """Characters that an example shows on either side."""
@@ -83,7 +83,7 @@ NO_POLICY_MESSAGE = (
     "--policy: none fits this text; choose one (list:FILE, names, regex:FILE.toml, tagger:DIR, "
     "presidio) or join them with +"
 )
-NOTHING_TO_MISS = "is the share that is missed of what --policy flags, and that is none"
+NOTHING_TO_MISS = "is the share missed of what --policy flags, and --policy is none"
 """What is wrong with a gamma together with the policy ``none``."""
 
 ExamplesByKind = dict[str, list[tuple[str, str, str]]]
@@ -404,7 +404,7 @@ def judge_policies(
     facts = label_tasks.read_label_facts(folder)
     read_twice = "second" in facts
     if pair.unit == "user" and facts["by"] == "dialogue":
-        raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
+        raise ValueError("--labels: were drawn by conversation; --unit user needs a draw by user")
     own_policies = {
         policy_digest(part): part
         for name in pair.names
@@ -417,8 +417,8 @@ def judge_policies(
     if unsealed or before.tasks >= {t.task for t in drawn_tasks}:
         policy = strip_paths(own_policies[min(unsealed or own_policies)])
         raise ValueError(
-            f"--labels: {policy} may have been made from them; only what "
-            "is sealed before they are read is judged: crtlib label sample --seal"
+            f"--labels: {policy} may have been made from them; only a policy sealed before they "
+            "are read is judged: crtlib label sample --seal"
         )
     asked = before.people
     apart = {t.task for t in drawn_tasks if _is_asked(t.user, t.id, facts, asked)}
@@ -657,9 +657,9 @@ def _screening_notes(
     elif counted.trace.origin == "unknown":
         notes.append(
             ("no turn that was read has a secret, so" if was_read else "without --labels")
-            + " nothing is known of what was missed, "
+            + " nothing is known about what was missed, "
             + (
-                "so of each secret a certificate promises what it does of one that was missed"
+                "so a certificate promises of each secret what it does of one that was missed"
                 if counted.public.origin == "policy"  # so no secret is learned without noise
                 else "and a certificate will be void"
             )
@@ -680,11 +680,11 @@ def _screening_notes(
     if counted.left_out:
         notes.append(
             f"{count_of(counted.left_out, 'labelled point is', 'labelled points are')} of people "
-            "who taught a policy, or drawn before it was sealed: the rates are of all others"
+            "who taught a policy, or drawn before it was sealed: the rates are for all others"
         )
     if summary["unit"] == "user" and summary["points"] == 1:
         notes.append(
-            "one person wrote all of it, so nothing can be promised of a person: screen it with "
+            "one person wrote all of it, so nothing can be promised about a person: screen it with "
             "--unit turn or dialogue"
         )
     if not summary["redacted_spans"]:
@@ -696,13 +696,13 @@ def _screening_notes(
         notes.append(
             f"it is assumed that {' and '.join(supplied)} "
             f"{'was' if len(supplied) == 1 else 'were'} "
-            "not made from this text: a message that decided what stands there would decide how "
-            "others are read"
+            "not made from this text: a message that decided their content would decide how others "
+            "are read"
         )
     if is_deduplicated_by_likeness(summary):
         notes.append(
-            f"what is a duplicate was decided by likeness ({summary['dedup_by']}), so one message "
-            "may decide whether others are read: what is trained on this folder has no certificate"
+            f"duplicates were decided by likeness ({summary['dedup_by']}), so one message "
+            "may decide whether others are read: nothing trained on this folder has a certificate"
         )
     return notes
 
@@ -723,21 +723,21 @@ def describe_all_secrets(counted: rates.PolicyRates) -> list[str]:
         for name, rate in each.items()
     )
     notes = [
-        f"the table is of 100 messages that hold a secret, one of a {owner}, one secret of each; "
-        f"of 100 secrets in messages so drawn (at most {cap} of one): {shares} (each a bound for "
-        "itself)"
+        f"the table is per 100 messages that hold a secret (one message per {owner}, one secret "
+        f"per message); per 100 secrets in messages so drawn (at most {cap} from one): {shares} "
+        "(each bound on its own)"
     ]
     more = [n for n, rate in each.items() if rate.all_secrets.share > rate.upper_bound]
     less = [n for n, rate in each.items() if (rate.rate or 0) > rate.all_secrets.upper]
     if more:
         notes.append(
-            f"{' and '.join(more)}: of 100 secrets more fail than the table's bound for messages "
-            "allows: messages with many secrets fail more often, and a promise is of one secret of "
-            "a message"
+            f"{' and '.join(more)}: more of 100 secrets fail than the table's bound for messages "
+            "allows: messages with many secrets fail more often, and a promise is about one secret "
+            "in a message"
         )
     if less:
         notes.append(
-            f"{' and '.join(less)}: of 100 secrets fewer fail than of 100 messages, by more than "
+            f"{' and '.join(less)}: fewer of 100 secrets fail than of 100 messages, by more than "
             "the error: messages with few secrets fail more often"
         )
     return notes

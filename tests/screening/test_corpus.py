@@ -243,7 +243,7 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
         )
         assert outcome.rates.policy_pairs == 4 + k  # another reading judges anew
     jsonl.write_jsonl(customersim.simulate_corpus(40, 9), home / "other.jsonl")
-    with pytest.raises(ValueError, match="they teach, they do not judge"):
+    with pytest.raises(ValueError, match="they can teach, but not judge"):
         pages.screen_into_folder(home / "other.jsonl", home / "x", HOW, labels=home / "labels")
     assert not (home / "x").exists()
 
@@ -255,7 +255,7 @@ def test_without_labels_rates_are_unknown_and_that_is_said(home):
     assert outcome.summary["rates"]["trace"]["how"] == "unknown"
     assert outcome.summary["missed_secrets"] is outcome.summary["labels"] is None
     notes = "; ".join(outcome.notes)
-    assert "of each secret a certificate promises what it does of one that was missed" in notes
+    assert "a certificate promises of each secret what it does of one that was missed" in notes
     assert "pi flagged nothing" in notes and "CRT is DP-SGD on redacted text" in notes
 
 

@@ -85,11 +85,11 @@ def test_rates_name_what_they_are_of_where_messages_hold_several():
     found = counter.rates()
     notes = describe_all_secrets(found)
     assert found.miss.all_secrets.share > found.miss.upper_bound and len(notes) == 2
-    assert "of 100 secrets in messages so drawn (at most 4 of one): miss " in notes[0]
-    assert "one of a person" in notes[0]
+    assert "of 100 secrets in messages so drawn (at most 4 from one): miss " in notes[0]
+    assert "one message per person" in notes[0]
     (of_conversations, _) = describe_all_secrets(replace(found, cluster="dialogue"))
-    assert "one of a conversation" in of_conversations and "person" not in of_conversations
-    assert notes[1].startswith("miss and trace and public: of 100 secrets more fail")
+    assert "one message per conversation" in of_conversations and "person" not in of_conversations
+    assert notes[1].startswith("miss and trace and public: more of 100 secrets fail")
     assert counter.all_secrets("miss", policy_pairs=9).upper > counter.all_secrets("miss").upper
 
 
