@@ -63,14 +63,14 @@ HOOKED = "the layers of the model are hooked"
 ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "packing": ((False,), "a packed row holds several points, which would be clipped as one"),
     "padding_free": ((False,), "rows that are joined cannot be clipped one by one"),
-    "max_steps": ((-1,), "the noise is that of whole epochs; give num_train_epochs"),
+    "max_steps": ((-1,), "noise is computed for whole epochs; give num_train_epochs"),
     "load_best_model_at_end": (
-        (False,), "which one is best would be told by text that no noise protects"),
+        (False,), "the best one would be chosen on text that no noise protects"),
     "auto_find_batch_size": (
         (False,), "a sample is cut into parts that fit into memory, which changes no result"),
     "train_sampling_strategy": (("random",), "private batches are Poisson samples"),
     "label_smoothing_factor": ((0.0,), "the loss is that of the next token"),
-    "neftune_noise_alpha": ((None,), "its noise is no stream of the run"),
+    "neftune_noise_alpha": ((None,), "its noise is not a stream of the run"),
     "chat_template_path": ((None,), "the template is that of the model"),
     "eos_token": ((None,), "the tokenizer is that of the model"),
     "pad_token": ((None,), "the tokenizer is that of the model"),
@@ -79,22 +79,22 @@ ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "assistant_only_loss": ((False,), "the loss is that of all tokens of a row"),
     "truncation_mode": (("keep_start",), "a row that is too long ends earlier"),
     "include_num_input_tokens_seen": (
-        ("no", False), "how many tokens were read would tell the size of a sample"),
+        ("no", False), "how many tokens were read would reveal the size of a sample"),
     "skip_memory_metrics": (
-        (True,), "how much memory a step takes would tell the longest row of a sample"),
+        (True,), "how much memory a step takes would reveal the longest row of a sample"),
     "loss_type": ((None, "nll"), "the loss is that of the next token"),
     "torch_compile": ((False,), HOOKED),
     "use_liger_kernel": ((False,), HOOKED),
     "activation_offloading": ((False,), HOOKED),
-    "deepspeed": ((None,), "processes are those of torchrun, each with the whole model"),
-    "fsdp": ((None, "", [], {}, False), "processes are those of torchrun, each with all of it"),
+    "deepspeed": ((None,), "processes come from torchrun, each with the whole model"),
+    "fsdp": ((None, "", [], {}, False), "processes come from torchrun, each with the whole model"),
     "fp16": ((False,), "sums would overflow; give bf16"),
     "push_to_hub": ((False,), "push the folder that was written, once its certificate holds"),
     "lr_scheduler_type": (
         ("linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
          "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr",
          "cosine_warmup_with_min_lr", "warmup_stable_decay"),
-        "a rate would follow text that no noise protects"),
+        "a rate would depend on text that no noise protects"),
     "optim": (("adamw_torch", "adamw_torch_fused"), "the optimizer is Adam"),
 }  # fmt: skip
 """Arguments of a Trainer that cannot be honoured: the values they may have, and why no others."""
@@ -132,7 +132,8 @@ longer for a longer row."""
 
 HELD_OUT_LINE = (
     f"train_dataset: about {2 * HELDOUT_SHARE:.0%} of its people (rows, where there is no column "
-    "'user') are held out to measure on, by a coin of each; with an eval_dataset all are trained on"
+    "'user') are held out to measure on, by a coin toss for each; with an "
+    "eval_dataset all are trained on"
 )
 
 logger = logging.getLogger(__name__)
@@ -200,7 +201,7 @@ class SessionTrainer(_TrainerBehind):
         _refuse_arguments(args, others)
         self._refuse_overridden_methods()
         if isinstance(eval_dataset, Mapping):
-            raise ValueError("eval_dataset: must be one; join those of a dict")
+            raise ValueError("eval_dataset: must be one data set; join those of a dict")
         _refuse_other_texts("train_dataset", train_dataset)
         if eval_dataset is not None:
             _refuse_other_texts("eval_dataset", eval_dataset)
@@ -284,7 +285,7 @@ class SessionTrainer(_TrainerBehind):
             found = getattr(self, name)
             if getattr(found, "__func__", found) is not getattr(ours, name):
                 raise ValueError(
-                    f"{name}: must not be overridden; what a step does is the session's to say. A "
+                    f"{name}: must not be overridden; the session decides what a step does. A "
                     "loss of your own is step(losses) of a confide.Session"
                 )
 
@@ -344,14 +345,13 @@ class SessionTrainer(_TrainerBehind):
         if not (resume_from_checkpoint is None or isinstance(resume_from_checkpoint, bool)):
             told = printable(resume_from_checkpoint, quoted=True)
             raise ValueError(
-                f"resume_from_checkpoint={told}: must be None, True or False; a session that was "
-                "cut short goes on from its own state"
+                f"resume_from_checkpoint={told}: must be None, True or False; an interrupted "
+                "session goes on from its own state"
             )
         self._refuse_overridden_methods()
         if self.result is not None:
             raise ValueError(
-                "train: this Trainer has written its release; another training needs a Trainer of "
-                "its own"
+                "train: this Trainer has written its release; another training needs a new Trainer"
             )
         taken = len(self.session.training) - self.session.training.steps_left
         if resume_from_checkpoint is True and not taken:
@@ -360,8 +360,8 @@ class SessionTrainer(_TrainerBehind):
             )
         if resume_from_checkpoint is False and taken:
             raise ValueError(
-                f"resume_from_checkpoint=False: must be None or True; {taken} steps of this one "
-                "are taken and charged, and it goes on after them"
+                f"resume_from_checkpoint=False: must be None or True; {taken} steps of this "
+                "session are taken and charged, and it goes on after them"
             )
         if self.session.holds_people_out and parallel.process_group().is_leader:
             logger.warning(HELD_OUT_LINE)
@@ -382,8 +382,8 @@ class SessionTrainer(_TrainerBehind):
         """
         if (self.eval_dataset if eval_dataset is None else eval_dataset) is not self._measured:
             raise ValueError(
-                "eval_dataset: must be the one that the Trainer was made with; what is logged of "
-                "an evaluation would tell of texts that are trained on"
+                "eval_dataset: must be the one that the Trainer was made with; what an evaluation "
+                "logs would reveal texts that are trained on"
             )
         return super().get_eval_dataloader(eval_dataset)
 
@@ -483,7 +483,7 @@ def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
     if processes > parallel.process_group().size:
         raise ValueError(
             f"torchrun: started {processes} processes, which must train together: make the "
-            "arguments and the Trainer inside of "
+            "arguments and the Trainer inside "
             "'with crtlib.training.parallel.join_process_group():'"
         )
     for name, (allowed, why) in ONLY_VALUE_OF_ARGUMENT.items():
@@ -494,7 +494,7 @@ def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}={value!r}: must be {' or '.join(words)}; {why}")
     for name in UNREAD_PARAMETERS:
         if others.get(name) not in (None, (None, None)):
-            raise ValueError(f"{name}: must be left out; what a step does is the session's to say")
+            raise ValueError(f"{name}: must be left out; the session decides what a step does")
     if args.num_train_epochs != int(args.num_train_epochs):
         raise ValueError(f"num_train_epochs={args.num_train_epochs}: must be a whole number")
 
@@ -515,7 +515,7 @@ def _refuse_other_settings(given: Any) -> None:
         raise ValueError(f'confide={shown}: must be a dict, such as {{"epsilon": 3}}')
     for name, parameter in SAID_BY_PARAMETER.items():
         if name in (given or {}):
-            raise ValueError(f"confide: {name!r} must be left out; it is {parameter}")
+            raise ValueError(f"confide: {name!r} must be left out; {parameter} sets it")
 
 
 def _recipe_of_arguments(args: Any, model: str) -> dict[str, Any]:
@@ -640,8 +640,8 @@ def _refuse_trained_messages(evaluation: StrPath, corpus: StrPath, unit: str) ->
     is_left_out = any if unit == "turn" else all
     if any(is_left_out(text in said for text in texts) for texts in every):
         raise ValueError(
-            "eval_dataset: has messages that train_dataset says as well; leave them out, as what "
-            "is logged of an evaluation would tell of them"
+            "eval_dataset: has messages that are also in train_dataset; leave them out, as what an "
+            "evaluation logs would reveal them"
         )
 
 

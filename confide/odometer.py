@@ -126,7 +126,7 @@ def enter_other_odometers(folders: Sequence[Path], corpus: str, registry: Regist
         except ValueError as error:
             said = str(error).removeprefix("odometer: ")
             raise ValueError(
-                f"odometer: {folder} is of this text, too, and cannot be read ({said}); what it "
+                f"odometer: {folder} is for this text, too, and cannot be read ({said}); what it "
                 "lists is not known: restore it, or move it away if its runs are listed elsewhere"
             ) from None
         _enter_in_registry(lines, corpus, registry)
@@ -237,10 +237,12 @@ def strike_run(
         ``tests/release/test_withdrawn_runs.py::test_a_struck_run_is_named``.
     """
     if not because.strip():
-        raise ValueError("because='': must say why nobody ever saw the model")
+        raise ValueError("because='': must state why nobody ever saw the model")
     runs = {e.run: e for e in read_entries(folder) if e.entry.startswith(entry)}
     if len(runs) != 1 or not entry:
-        raise ValueError(f"entry={entry!r}: must begin the hash of one entry, not of {len(runs)}")
+        raise ValueError(
+            f"entry={entry!r}: must be the start of one entry's hash, not of {len(runs)}"
+        )
     (line,) = runs.values()
     return add_later_entry(folder, line, registry=registry, state="struck", because=because.strip())
 

@@ -62,11 +62,11 @@ class Recipe(OptionModel):
     device: str = option("auto", "Speed and memory")
     """Device: auto, cpu or cuda."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = option(None, "Speed and memory")
-    """Number of CPU threads. [that of the cores]"""
+    """Number of CPU threads. [one per core]"""
     memory: PositiveFloat | None = option(None, "Speed and memory")
     """Memory of one pass, in GiB. [a quarter of what is free]"""
     odometer: Path | None = option(None, "Files")
-    """Folder in which the run is entered with what it spends. [beside the corpus]"""
+    """Folder that records the run and what it spends. [beside the corpus]"""
 
 
 class LanguageRecipe(Recipe):
@@ -84,7 +84,7 @@ class LanguageRecipe(Recipe):
     long: Literal["split", "cut"] = option("split", "Text", needs="model=gpt2 or init!=random")
     """What happens to a point that is longer: split (its pieces are clipped together) or cut."""
     canaries: NonNegativeInt | Literal["auto"] = option(0, "Text", metavar="int from 0, or auto")
-    """Canaries (invented secrets) to plant and attack; auto: as many as an audit of this --power
+    """Canaries (invented secrets) to plant and attack; auto: as many as an audit with this --power
     needs."""
     copies: NonNegativeInt = option(20, "Text", needs="canaries")
     """Copies of each canary; 1 is for crtlib audit, and the policy then passes them over."""
@@ -105,7 +105,7 @@ class LanguageRecipe(Recipe):
     epochs: PositiveInt | None = option(None, "Optimisation")
     """Passes over the points. [by model size]"""
     core_hours: PositiveFloat | None = option(None, "Model")
-    """Hours of one core (or GPU) that training may take, by which the model is chosen: SmolLM2 with
+    """Hours of one core (or GPU) that training may take; they choose the model: SmolLM2 with
     adapters if crtlib[pretrained] is installed and the hours suffice, else the widest LSTM that is
     trained in time. [1 on a GPU; on a CPU the LSTM of --width]"""
     batch_size: Annotated[int, Field(ge=1, le=10**9)] | None = option(None, "Optimisation")
@@ -113,7 +113,7 @@ class LanguageRecipe(Recipe):
     gradient_checkpointing: bool = option(
         False, "Speed and memory", needs="model=gpt2 or init!=random"
     )
-    """Take less memory and a third more time."""
+    """Take less memory, but a third more time."""
 
 
 class NoisedRecipe(Recipe):
@@ -146,7 +146,7 @@ class CalibratedRecipe(ClippedRecipe):
     accountant: Literal["pld", "rdp", "prv", "autodp"] = option("pld", "Guarantee")
     """Accountant."""
     sampling_probability: Annotated[float, Field(gt=0, le=1)] | None = option(None, "Optimisation")
-    """Chance of each private point to be in a batch, instead of --batch-size."""
+    """Chance that a private point is in a batch, instead of --batch-size."""
 
 
 class ScreenedRecipe(LanguageRecipe):
@@ -202,7 +202,7 @@ class DpSgd(LanguageRecipe, CalibratedRecipe):
 
 
 class UserDpSgd(LanguageRecipe, CalibratedRecipe):
-    """Noise on every step: one user is protected, with all his points."""
+    """Noise on every step: one user is protected, with all their points."""
 
     method: Literal["user_dpsgd"] = "user_dpsgd"
 

@@ -188,7 +188,7 @@ def test_an_evaluation_that_the_corpus_says_is_refused(base, tmp_path):
     """It was left out in silence, and the speed of each evaluation told how many rows were left:
     of two trainings that differed in one row the log said which one it was, 20 times of 20."""
     data = datasets.Dataset.from_dict({"text": [f"Row {k} of a text of ours." for k in range(30)]})
-    with pytest.raises(ValueError, match="eval_dataset: has messages that train_dataset says"):
+    with pytest.raises(ValueError, match="eval_dataset: has messages that are also in"):
         hf.Trainer(str(base), arguments(tmp_path / "m"), train_dataset=data,
                    eval_dataset=data.select([3]), confide={"epsilon": 8.0})  # fmt: skip
 
@@ -211,7 +211,7 @@ def test_an_evaluation_of_other_texts_is_refused(way, talk, base, tmp_path):
             trainer.eval_dataset = private
             trainer.evaluate()
     assert len(spy.logs) == logged
-    with pytest.raises(ValueError, match="eval_dataset: must be one; join those of a dict"):
+    with pytest.raises(ValueError, match="eval_dataset: must be one data set; join"):
         hf.Trainer(str(base), arguments(tmp_path / "n"), train_dataset=data,
                    eval_dataset={"train": data, "other": other})  # fmt: skip
 
@@ -302,7 +302,7 @@ def test_what_a_callback_stops_is_charged_in_full(base, tmp_path):
     ("changed", "said"),
     [
         ({"load_best_model_at_end": True, "eval_strategy": "steps", "save_strategy": "steps"},
-         "load_best_model_at_end=True: must be False; which one is best"),
+         "load_best_model_at_end=True: must be False; the best one"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1: must be 0.0"),
         ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha=5.0: must be None; its noise"),
         ({"torch_compile": True}, "torch_compile=True: must be False; the layers"),
@@ -357,10 +357,13 @@ def test_arguments_of_trl_that_cannot_be_honoured(changed, said, tmp_path):
         ({"peft_config": peft.LoraConfig(lora_dropout=0.1)}, "peft_config: lora_dropout=0.1 must"),
         ({"peft_config": peft.IA3Config()}, "peft_config: is a IA3Config, must be a LoraConfig"),
         ({"confide": "epsilon=3"}, "confide='epsilon=3': must be a dict, such as"),
-        ({"confide": {"out": "x"}}, "confide: 'out' must be left out; it is args.output_dir"),
-        ({"confide": {"init": "x"}}, "confide: 'init' must be left out; it is model"),
-        ({"confide": {"corpus": "x"}}, "confide: 'corpus' must be left out; it is train_dataset"),
-        ({"confide": {"device": "cpu"}}, "confide: 'device' must be left out; it is args.use_cpu"),
+        ({"confide": {"out": "x"}}, "confide: 'out' must be left out; args.output_dir sets it"),
+        ({"confide": {"init": "x"}}, "confide: 'init' must be left out; model sets it"),
+        ({"confide": {"corpus": "x"}}, "confide: 'corpus' must be left out; train_dataset sets it"),
+        (
+            {"confide": {"device": "cpu"}},
+            "confide: 'device' must be left out; args.use_cpu sets it",
+        ),
         (
             {"train_dataset": rows(5).to_iterable_dataset()},
             "train_dataset: is a IterableDataset, must be a datasets.Dataset",

@@ -123,13 +123,11 @@ def test_another_training_does_not_go_on_and_says_how_it_was_begun(talk, tmp_pat
     with pytest.warns(UserWarning, match="left"), confide.Session(text, **options) as session:
         next(iter(session))()
     kept = {p.name: p.read_bytes() for p in out.with_name("model.work").iterdir()}
-    told = "delta 0.0001, not 0.001 and epsilon 3.0, not 5.0; say the same as then to go on, or"
-    with pytest.raises(
-        ValueError, match=f"model.work belongs to .* begun with {told} name another"
-    ):
+    told = "delta 0.0001, not 0.001 and epsilon 3.0, not 5.0; use the same options to go on,"
+    with pytest.raises(ValueError, match=f"model.work belongs to .* begun with {told} or another"):
         confide.Session(text, **options | {"epsilon": 5.0, "delta": 1e-3})
     jsonl.write_jsonl(customersim.simulate_corpus(20, 1, "paper"), text)
-    with pytest.raises(ValueError, match="begun of another text, model or device; say the same as"):
+    with pytest.raises(ValueError, match="begun of another text, model or device; use the same"):
         confide.Session(text, **options)
     assert kept == {p.name: p.read_bytes() for p in out.with_name("model.work").iterdir()}
     text.write_bytes(talk.read_bytes())
@@ -280,10 +278,10 @@ def test_what_an_evaluation_has_in_common_is_left_out_and_said(unit, talk, tmp_p
     assert len(heard) == 10 and not any(f"{d.turns[0].text}" in heard for d in mixed)
     _, said = train_on_corpus._leave_out_what_is_read(corpora.load_corpus(path), short, unit)
     lines = {
-        "turn": "other text: 10 messages; 18 more are left out, as the corpus says them word for "
+        "turn": "other text: 10 messages; 18 more are left out, as the corpus has them word for "
         "word",
-        "dialogue": "other text: 20 messages; 8 more are left out, as the corpus says the whole of "
-        "their conversations word for word; of the rest it says 10",
+        "dialogue": "other text: 20 messages; 8 more are left out, as the corpus has their whole "
+        "conversations word for word; of the rest it has 10",
     }
     assert said == lines[unit]
     jsonl.write_jsonl(Corpus("", tuple(mixed)), path)
@@ -293,7 +291,7 @@ def test_what_an_evaluation_has_in_common_is_left_out_and_said(unit, talk, tmp_p
 
 @pytest.mark.parametrize("name", ["split", "dialogues", "nothing"])
 def test_a_study_sets_nothing_that_its_corpus_decides(talk, name):
-    with pytest.raises(ValueError, match=f"study='{name}': must be a field of CrtStudy, and none"):
+    with pytest.raises(ValueError, match=f"study='{name}': must be a field of CrtStudy, but not"):
         confide.Session(talk, study={name: "order"}, **CRT)
 
 
@@ -348,7 +346,7 @@ def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch
         certificate_pages.assemble_certificate(less | {"assumed": []}, issued=value["issued"]), key
     )
     fault = verify.find_certificate_fault(tmp_path / "first", less)
-    assert fault == "certificate: does not say what is assumed"
+    assert fault == "certificate: does not state what is assumed"
     assert script in released_folder.read_release(tmp_path / "first").sources
 
 

@@ -125,7 +125,8 @@ class Advice:
                   for k, r in enumerate(self.rows, 1)]  # fmt: skip
         turns, pairs = count_of(self.turns, "turn", "turns"), count_of(self.pairs, "pair", "pairs")
         lines += [
-            f"labels: {turns}, each of another of the text's {self.people:,} {self.owners};",
+            f"labels: {turns}, each from a different one of the text's {self.people:,} "
+            f"{self.owners};",
             f"        they have judged {pairs}, and all are charged",
         ]
         note = [CHOICE_NOTE] * (self.best is not None)
@@ -181,7 +182,7 @@ def advise_on_limits(
         test_what_is_said_of_a_plan_is_said_by_its_certificate``.
     """
     if not require:
-        raise ValueError("--require: is missing; say 'public <= 1%' or another limit")
+        raise ValueError("--require: is missing; give 'public <= 1%' or another limit")
     limits.judge_limits({"verdict": "none"}, require)  # refuses a malformed limit
     about = labelled.read_label_facts(labels)
     turns, people = int(about["judge"]), int(about["users"])
@@ -212,7 +213,7 @@ def advise_on_limits(
     )
     commands: list[list[str]] = []
     if best is not None:
-        why, r = f"plan {best + 1}: keeps most text for its noise", rows[best]
+        why, r = f"plan {best + 1}: keeps the most text for its noise", rows[best]
         options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
         options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit}
         options |= {"init": "random", **given}  # else a machine with a GPU chooses another model
@@ -384,12 +385,12 @@ def _explain_unmet(
     if near is None:
         who = _owners_of_turns(about)
         return (
-            f"none meets the limits, were a turn of each of the {int(about['users']):,} {who} "
-            f"read: {missing}; it takes better policies, or more {who}"
+            f"none would meet the limits even if a turn of each of the {int(about['users']):,} "
+            f"{who} were read: {missing}; it takes better policies, or more {who}"
         ), None
     needed = near * labelled.SECONDS_PER_TURN / 3600  # a new draw, of which none is read
     why = (
-        f"none meets the limits ({missing}): needs a draw of its own of {near:,} turns, "
+        f"none meets the limits ({missing}): needs a separate draw of {near:,} turns, "
         f"{math.ceil(10 * needed) / 10:g} hours"
     )
     if needed > hours:

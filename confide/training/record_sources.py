@@ -144,7 +144,7 @@ def _sources_of_phase(phase: Phase, study: CrtStudy, screening: Screening) -> It
         yield RawSource("A phase of another package: what it does is not known here")
     elif isinstance(phase.event(), WeightedGaussian):
         yield RawSource(
-            "Points were drawn each with a probability of its own, which a plan alone accounts for"
+            "Each point was drawn with a probability of its own, which only a plan accounts for"
         )
     elif "public" in phase.learning_rates():
         reads_public_part = phase.part == "public"

@@ -160,7 +160,7 @@ def _find_holders(
         pairs += [(name, k) for name in held_names]
         examples.append(p.id)
     if not pairs:
-        raise ValueError("secrets=0: none of them stands in the text; there is nothing to protect")
+        raise ValueError("secrets=0: none of them appears in the text; there is nothing to protect")
     seen = dict.fromkeys(name for name, _ in pairs)
     every = order or list(seen)
     secrets = [name for name in every if name in seen]

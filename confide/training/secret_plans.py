@@ -78,7 +78,7 @@ class SecretPlanResult:
             f"{self.plan.batch_size:g} · {100 * self.plan.kept:.1f} % of the text is kept",
         ]
         if self.summary["unseen"]:
-            lines.append(f"note: {self.summary['unseen']:,} secrets stand nowhere in the text")
+            lines.append(f"note: {self.summary['unseen']:,} secrets appear nowhere in the text")
         return "\n".join(lines)
 
 
@@ -159,7 +159,7 @@ def _refuse_screened_folder(corpus: StrPath) -> None:
     if screened_folder.is_screened_folder(corpus):
         raise ValueError(
             f"{corpus}: is screened, so one message may have decided how others are read, and a "
-            "plan counts those alone that hold a secret; give the corpus"
+            "plan counts only those that hold a secret; give the corpus"
         )
 
 
@@ -186,7 +186,7 @@ def _choose_plan(plans: Sequence[ProtectionPlan], take: float | None) -> tuple[P
         if chosen is None:
             scales = ", ".join(f"{p.scale:g}" for p in plans)
             raise ValueError(f"--take: {take:g} must be one of {scales}")
-        return chosen, f"take {take:g}: as you say"
+        return chosen, f"take {take:g}: as you set"
     best = max(plans, key=lambda p: p.kept / p.noise_multiplier)
     most = max(plans, key=lambda p: p.scale)
     noise = best.noise_multiplier / most.noise_multiplier
@@ -260,7 +260,7 @@ def read_secret_plan(
     home = Path(folder)
     marked = outputs.require_marker(home)
     if marked["command"] != "protect":
-        raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
+        raise ValueError(f"--plan: {folder} is not a plan of 'crtlib protect'")
     with refuse_whatever_fails(f"--plan: {folder}", "its plan.json is damaged"):
         summary = json.loads(files.read_bytes(home / "plan.json"))
         SavedPlan.model_validate(summary)
@@ -269,7 +269,7 @@ def read_secret_plan(
     made_for = summary.get("corpus_hmac")
     this = outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key)
     if not isinstance(made_for, str):
-        raise ValueError(f"--plan: {folder} was made of a table, for no corpus that is known")
+        raise ValueError(f"--plan: {folder} was made from a table, for no known corpus")
     if made_for != this:
         raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {this[:4]}…")
     points = data_points.make_points(text, summary["unit"])

@@ -60,7 +60,7 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
     if size < MIN_DIALOGUES and heldout:
         raise ValueError(
             f"{corpus}: must have at least {MIN_DIALOGUES} {_name_of_rows(corpus)}, so that some "
-            f"can be held out, and has {size}"
+            f"can be held out, but has {size}"
         )
     defaults: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
     defaults |= {"canaries": 0, "neighbouring_relation": "replace"}
@@ -68,7 +68,7 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
     init = settings.get("init", "random")
     if init != "random":
         if crt_study.is_corpus(init):  # perhaps this one
-            raise ValueError(f"init={init!r}: must be random or a model, and is a corpus")
+            raise ValueError(f"init={init!r}: must be random or a model, but is a corpus")
         has_chat_template = says_who_spoke(corpus) and templates.read_chat_template(
             pretrained.resolve_model_path(init)
         )
@@ -236,7 +236,7 @@ def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData)
     if "learning_rate" in chosen and not parts:
         raise recipes.InvalidOption(
             "learning_rate",
-            "is that of steps without noise, and no point is public; say private_learning_rate",
+            "is for steps without noise, but no point is public; use private_learning_rate",
             str(chosen["learning_rate"]),
         )
     if "batch_size" not in chosen:
@@ -256,7 +256,7 @@ def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData)
         )  # fmt: skip
     if size > max(sizes):
         raise recipes.InvalidOption(
-            "batch_size", f"must be at most {max(sizes)}, the points that there are", str(size)
+            "batch_size", f"must be at most {max(sizes)}, the number of points", str(size)
         )
 
 
@@ -273,7 +273,7 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
             raise ValueError(f"gamma={settings['gamma']!r}: {NOTHING_TO_MISS}")
         return {"conservative": settings.get("policy", "everything")} | settings
     if method.reads_raw or method.flags_tokens:
-        raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
+        raise ValueError(f"--method {method.name}: reads raw text; give the unscreened corpus")
     screening = screened_folder.read_screening_summary(corpus)
     fixed: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
     fixed |= {"unit": screening["unit"], "dedup": "none", "gamma": 0.0}
@@ -281,13 +281,13 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
     if settings.get("canaries") and not settings.get("audited"):
         raise ValueError(
             f"canaries={settings['canaries']!r}: must be those of an audit (auto, or --copies 1) "
-            f"on {corpus}, which is screened already: copies of a canary are found by policies, or "
-            "not, on raw text alone"
+            f"on {corpus}, which is screened already: policies find copies of a canary, or miss "
+            "them, in raw text only"
         )
     for name in fixed.keys() & settings.keys():
         if name != "unit" or settings["unit"] != screening["unit"]:
             value = settings[name]
-            raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
+            raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it again")
     return settings | fixed
 
 

@@ -260,7 +260,7 @@ class Session:
                 if not study_of_text.says_who_spoke(recipe.corpus):
                     raise ValueError(
                         f"completions_alone: {recipe.corpus} does not say who spoke, as it was "
-                        "screened by an earlier version; screen the corpus anew"
+                        "screened by an earlier version; screen the corpus again"
                     )
                 options["completions_alone"] = True
             self._open(progress, options)
@@ -303,7 +303,7 @@ class Session:
                 raise ValueError(
                     f"--plan: a certificate would be void: {void} Where nobody ever saw the model "
                     "of an earlier run, strike that (crtlib account --strike) and train into "
-                    "another --out; for an experiment, of which nothing is promised, say "
+                    "another --out; for an experiment, about which nothing is promised, use "
                     "--repeatable-noise"
                 )
 
@@ -425,7 +425,7 @@ def _prepare_study(
         settings["heldout"] = 0
         if text_registry.count_shared_units(recipe.corpus, evaluation):
             raise ValueError(
-                f"evaluation={str(evaluation)!r}: must be text that is not trained on, and has "
+                f"evaluation={str(evaluation)!r}: must be text that is not trained on, but has "
                 f"conversations, people or messages of {recipe.corpus}; leave them out"
             )
     study = study_of_text.build_study(recipe.corpus, **settings)
@@ -470,7 +470,7 @@ def _study_settings(recipe: Recipe, device: str, fixed: TrainingFacts) -> dict[s
     may_be_fixed = {f.name for f in fields(CrtStudy)} - FIELDS_OF_THE_CORPUS
     if wrong := sorted({*fixed} - may_be_fixed):
         raise ValueError(
-            f"study={wrong[0]!r}: must be a field of CrtStudy, and none that the corpus decides "
+            f"study={wrong[0]!r}: must be a field of CrtStudy, but not one that the corpus decides "
             f"({', '.join(sorted(FIELDS_OF_THE_CORPUS))})"
         )
     return study_of_text.study_fields(recipe, device) | dict(fixed)
@@ -525,8 +525,8 @@ def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[C
         kept += [replace(d, turns=new if unit == "turn" else d.turns)] * bool(new)
     if not kept:
         raise ValueError(
-            f"evaluation={text.name!r}: must be text that is not trained on, and each of its "
-            f"messages is said in {corpus}"
+            f"evaluation={text.name!r}: must be text that is not trained on, but each of its "
+            f"messages is also in {corpus}"
         )
     kept_messages = sum(len(d.turns) for d in kept)
     common = sum(t.text in read for d in kept for t in d.turns)
@@ -535,11 +535,9 @@ def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[C
         "as the corpus"
     )
     if unit == "turn":
-        line += " says them word for word"
+        line += " has them word for word"
     else:
-        line += (
-            f" says the whole of their conversations word for word; of the rest it says {common:,}"
-        )
+        line += f" has their whole conversations word for word; of the rest it has {common:,}"
     return replace(text, dialogues=tuple(kept)), line
 
 
@@ -640,7 +638,7 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         raise ValueError("--plan: must be trained in one process, without torchrun")
     if recipe.trials > 1:
         raise recipes.InvalidOption(
-            "trials", "must be 1, as what a plan promises is of one training", str(recipe.trials)
+            "trials", "must be 1, as a plan's promise covers only one training", str(recipe.trials)
         )
     text = corpora.load_corpus(recipe.corpus)
     plan, summary, points = secret_plans.read_secret_plan(recipe.plan, recipe.corpus, text)
@@ -853,8 +851,8 @@ def _describe_other_run(work: Path, recipe: Recipe) -> str:
     ]
     told = f"with {' and '.join(others)}" if others else "of another text, model or device"
     return (
-        f"--out: {work} belongs to another run, which was begun {told}; say the same as then to go "
-        "on, or name another --out to begin anew (what was begun counts in full)"
+        f"--out: {work} belongs to another run, which was begun {told}; use the same options to go "
+        "on, or another --out to begin again (what was begun counts in full)"
     )
 
 

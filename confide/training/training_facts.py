@@ -16,7 +16,9 @@ from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
 from crtlib.text import corpora
 
-SEEDED_NOISE_REASON = "The noise follows from a known seed, so who knows it can take the noise away"
+SEEDED_NOISE_REASON = (
+    "The noise follows from a known seed, so whoever knows the seed can remove the noise"
+)
 RAW_TEXT_RATES = PolicyRates(assumed_rate(1.0), assumed_rate(1.0), Rate(0, 0, 0.0, "policy"))
 """The rates of a method that reads raw text: nothing is redacted, and all of it is private."""
 TAGGERS = ("tagger", "tagger_conservative")

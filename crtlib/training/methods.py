@@ -194,7 +194,7 @@ def _promise_per_point(events: SampledGaussians, terms: GuaranteeTerms) -> Guara
 
 def _promise_per_user(events: SampledGaussians, terms: GuaranteeTerms) -> Guarantee:
     """Differential privacy for one person: everything they say, however much."""
-    return replace(_promise_per_point(events, terms), unit="one user, with all of their points")
+    return replace(_promise_per_point(events, terms), unit="one user, with all their points")
 
 
 def _promise_redacted_spans(events: SampledGaussians, terms: GuaranteeTerms) -> Guarantee:

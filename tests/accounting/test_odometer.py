@@ -97,7 +97,7 @@ def test_a_run_is_struck_with_a_reason_only(tmp_path):
     with pytest.raises(ValueError, match="because=''"):
         odometer.strike_run(tmp_path, first.entry, because=" ")
     for wrong in ("", "f" * 64):
-        with pytest.raises(ValueError, match="must begin the hash of one entry"):
+        with pytest.raises(ValueError, match="must be the start of one entry's hash"):
             odometer.strike_run(tmp_path, wrong, because="deleted")
     odometer.add_later_entry(
         tmp_path, first, state="struck"
@@ -516,5 +516,5 @@ def test_a_broken_odometer_beside_a_text_is_named_and_stops_the_training(tmp_pat
     words = ["--method", "dpsgd", "--epsilon", 3, "--width", 2, "--epochs", 1]
     code, _, error = run("train", text, *words, "--out", tmp_path / "m")
     assert code == 2 and error.count("\n") == 1 and not (tmp_path / "m").exists()
-    assert "T-january.odometer is of this text, too, and cannot be read (entry 1 does not" in error
+    assert "T-january.odometer is for this text, too, and cannot be read (entry 1 does not" in error
     assert len(odometer.read_entries(tmp_path / "T.jsonl.odometer")) == 1

@@ -81,7 +81,7 @@ def test_a_value_is_held_wherever_and_however_it_stands():
         ("user,secret\nann,\n", "row 2, column secret: is empty"),
         ("user,secret,r\nann,hunter2,0.0001\n", "row 2: must have 0 < p < r < 1"),
         ("user,secret,r\na,hunter2,0.1\nb,hunter2,0.2\n", "row 3: p or r differs"),
-        ("user,secret\nann,hunter2\n", "none of them stands in the text"),
+        ("user,secret\nann,hunter2\n", "none of them appears in the text"),
         ("user,secret\nann,Jo\n", "row 2: is too short to look for; 2 characters"),
     ],
 )

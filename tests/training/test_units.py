@@ -121,7 +121,7 @@ def test_user_level_dpsgd_promises_for_users_what_dpsgd_promises_for_points():
     promise = fitted.guarantee(STUDY)
     point = study_run.fit_study(replace(STUDY, method="dpsgd"))
     assert promise.epsilon == point.guarantee(replace(STUDY, method="dpsgd")).epsilon
-    assert "one user, with all of their points" in str(promise)
+    assert "one user, with all their points" in str(promise)
 
 
 def test_just_fine_tune_twice_reads_redacted_text_first_and_raw_text_with_noise():
