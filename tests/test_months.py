@@ -70,17 +70,17 @@ def project(tmp_path, registry):
 
 
 def test_a_second_month_begins_anew_where_somebody_says_so(project, run, monkeypatch):
-    """ "labels: were drawn from corpus 650e, this is 7543; they teach, they do not judge", of which
+    """ "labels: were drawn from corpus 650e, this is 7543; they can teach, but not judge", of which
     nothing followed; and they did not teach."""
     assert "20 turns of 20 users to judge" in run("run", project, "--until", "label")[1]
     read_all_turns(project)
     assert run("run", project, "--until", "label")[0] == 0
     write_messages(project, TALKS)
     code, _, error = run("run", project)
-    assert code == 2 and "say --new-text, which puts" in error
+    assert code == 2 and "use --new-text, which moves" in error
     assert not (project / "earlier").exists()
     _, said, _ = run("run", project, "--new-text")
-    assert "what was made of the earlier text is in earlier/1; its labels teach" in said
+    assert "what was made from the earlier text is in earlier/1; its labels teach" in said
     kept = {path.name.partition("-")[0] for path in (project / "earlier" / "1").iterdir()}
     assert kept == {"labels"}  # and what was exported
     monkeypatch.chdir(project)
@@ -169,7 +169,7 @@ def test_two_months_are_certified_together(project, run):
 
 
 def test_a_certificate_of_a_month_is_verified_after_the_next(project, run):
-    """ "rates.miss.upper: is another when it is made again" of one that nobody had changed: it
+    """ "rates.miss.upper: differs when it is recomputed" of one that nobody had changed: it
     names no labels, and those of its rates had judged once more."""
     file = project / "crtlib.toml"
     file.write_text(PROJECT + CERTIFIED.format(conservative="everything"))
@@ -201,9 +201,9 @@ def test_a_month_without_labels_begins_anew_as_well(project, run):
     first = json.loads((project / "certificate.json").read_text())
     write_messages(project, TALKS)
     code, _, error = run("run", project)
-    assert code == 2 and "corpus is another text than model has read; say --new-text" in error
+    assert code == 2 and "corpus is not the text that model has read; say --new-text" in error
     code, said, _ = run("run", project, "--new-text")
-    assert code == 0 and "what was made of the earlier text is in earlier/1\n" in said
+    assert code == 0 and "what was made from the earlier text is in earlier/1\n" in said
     second = json.loads((project / "certificate.json").read_text())
     assert (first["spent_before"]["runs"], second["spent_before"]["runs"]) == (0, 1)
     assert json.loads((project / "earlier" / "1" / "certificate.json").read_text()) == first

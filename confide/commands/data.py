@@ -57,7 +57,7 @@ def ingest(
             message a file), lines (a message a line), slack, whatsapp.
         --encoding: Codec of a table, JSON lines or text, such as cp1252; auto finds UTF-8, UTF-16,
             cp1252 or a byte order mark.
-        --drop-quotes: Leave out what a message quotes; in mail this is always done.
+        --drop-quotes: Leave out what a message quotes; always done in mail.
         --skip-bad: Leave bad rows out, and count them.
         --max-bad (skip_bad): Largest share of bad rows that --skip-bad may leave out.
         --limit: Read only so many rows, the first ones.
@@ -72,7 +72,7 @@ def ingest(
         --no-users: Guess no column of the person; a conversation in which nobody is named counts as
             one person.
         --agents A,...: Names, addresses or @domains of those who answer; in a conversation of
-            somebody else they count as no person of their own.
+            somebody else they do not count as persons of their own.
         --dates: Order of a date such as 3/4/2026: dmy or mdy. [as the other dates show; refused if
             none does]
         --rename N=B,...: New names of columns, by their number: 5=sent.
@@ -155,7 +155,7 @@ def convert(
 
     Files:
         --out: A file of JSON lines (.jsonl, .jsonl.gz), or a folder.
-        --folder: Where the corpus lies. [its folder under $CRTLIB_DATA]
+        --folder: Where the corpus is. [its folder under $CRTLIB_DATA]
         --force: Replace results that exist.
     Options:
         NAME: Corpus: customersim, multiwoz, schema_guided, arxiv, wikitext2, ...
@@ -211,7 +211,7 @@ def sample(
     seed: int | None = None,
     force: bool = False,
 ) -> CommandResult:
-    """Draw turns for people to read, and say which bounds so many labels can certify.
+    """Draw turns for people to read, and print the bounds that so many labels can certify.
 
     Example: crtlib label sample corpus --secrets 400 --teach 600 --out labels
 
@@ -225,7 +225,7 @@ def sample(
         --rate (no turns): Your guess of the share of turns with a secret. [the share that --policy
             flags, else 0.25]
         --teach: Further turns, in a part that teaches a tagger.
-        --by: Draw by user or by dialogue; one turn is taken of each.
+        --by: Draw by user or by dialogue; one turn is taken from each.
         --policy: Policy that marks secrets in advance, in the teaching part only; half of that part
             is then where the policy is least sure.
         --seal: Your own policies that these labels will judge, joined by +; they are recorded as
@@ -370,7 +370,7 @@ def tagger(
     seed: NonNegativeInt = 0,
     force: bool = False,
 ) -> CommandResult:
-    """Train a tagger, a policy that learns from labels, and say what it misses.
+    """Train a tagger, a policy that learns from labels, and report what it misses.
 
     What it misses is counted on the text of people from whom it did not learn.
 
@@ -389,7 +389,7 @@ def tagger(
             from random weights. [minilm where crtlib[encoder] is installed, else none]
         --threshold: Score from which it flags; tagger_conservative:FOLDER flags from a third of it.
         --int8: Store the encoder in eight bits before it is judged; it then takes 0.6 of the time.
-        --curve: Say for each kind what another hour of reading would teach; takes as long again.
+        --curve: Report for each kind what another hour of reading would teach; takes as long again.
         --seed: Seed of the split and of training.
     """
     from confide.screening import teaching
@@ -420,7 +420,7 @@ def card(
     out: Path,
     force: bool = False,
 ) -> CommandResult:
-    """Say how often a detector misses, by kind, length, position and script, with bounds.
+    """Report how often a detector misses, by kind, length, position and script, with bounds.
 
     Example: crtlib card corpus --policy presidio --labels labels --out card
 
@@ -461,8 +461,8 @@ def screen(
     Policies: names (of people, streets and companies, from lists in eight languages), list:FILE,
     regex:FILE.toml, regex:CORPUS, tagger:FOLDER (from crtlib tagger), presidio, ner:MODEL,
     cautious, everything, none and oracle. tagger_conservative:FOLDER and ner_conservative:MODEL
-    also flag whatever is not surely plain. Without --labels (from crtlib label) nobody knows what
-    was missed. Give the screened folder to train, tagger or report in place of a corpus.
+    also flag whatever is not surely plain. Without --labels (from crtlib label) it is not known
+    what was missed. Give the screened folder to train, tagger or report in place of a corpus.
 
     Example: crtlib screen corpus --policy list:customers.csv+regex:ours.toml
     --conservative cautious --labels labels --out screened
@@ -544,7 +544,7 @@ def protect(
     """Plan how often each example is drawn, and the noise, so that no secret is guessed more often
     than promised.
 
-    C (--scale) says how much of each secret's text may stay. If you give several, they are
+    C (--scale) sets how much of each secret's text may stay. If you give several, they are
     compared, and the plan takes the one that keeps the most text for its noise. Train with the plan
     by crtlib train --plan.
 

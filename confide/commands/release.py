@@ -30,10 +30,10 @@ def advise(
     out: Path | None = None,
     force: bool = False,
 ) -> CommandResult:
-    """Say which policies and how much noise meet your limits, and what that costs or still needs.
+    """Find the policies and the noise that meet your limits, and what that costs or still needs.
 
     Rates are counted on labels, never assumed. Each pair of policies that is tried widens all
-    bounds a little; the certificate of a plan will say the same numbers. The page is private (mode
+    bounds a little; the certificate of a plan will have the same numbers. The page is private (mode
     0600). The exit code is 4 where nothing meets the limits.
 
     Example: crtlib advise corpus --labels labels --require "public <= 1%" --require "guess <= 55"
@@ -202,7 +202,7 @@ def audit(
     made = len(attacks_made.list_attacks(ledgers, "audit", tensors))
     lines = audited.lines()
     if made > 1:
-        lines.append(f"{made} audits of this model were made: a certificate says the largest bound")
+        lines.append(f"{made} audits of this model were made: a certificate has the largest bound")
     return CommandResult({"ok": not audited.refuted, **audited.to_json(), "made": made}, lines)
 
 
@@ -301,7 +301,7 @@ def account(
     secrets.
 
     With --before, which needs --unit turn, dialogue or user, also print what a certificate of this
-    run would say after the earlier runs on the same text; --gamma and --delta2 are then added to
+    run would state after the earlier runs on the same text; --gamma and --delta2 are then added to
     the rates of the earlier runs, as those of another screening. With --odometer, list the private
     runs on one text and what they have spent together. Both count earlier runs on text of the same
     people, as far as your registry knows them.
@@ -326,11 +326,11 @@ def account(
         --unit (no odometer): What one data point is, for the record.
     What was spent:
         --before (no odometer): Odometer of earlier runs, which are composed with this one.
-        --odometer: Only say what the runs in this odometer have spent.
+        --odometer: Only print what the runs in this odometer have spent.
         --strike (odometer): With --odometer: strike out the entry with this hash, of a model that
             nobody saw.
         --because (strike): Reason for --strike.
-        --forget (odometer): With --odometer: forget whose text it is of; its runs stay.
+        --forget (odometer): With --odometer: forget whose text it is; its runs stay.
     """
     from crtlib.accounting import confidentiality
     from crtlib.accounting.events import SampledGaussian
@@ -382,7 +382,7 @@ def _report_odometer(
     if forget:
         text = odometer.read_corpus_hash(folder)
         if text is None:
-            raise ValueError(f"--forget: {folder} does not say whose text it is of")
+            raise ValueError(f"--forget: {folder} does not state which text it is for")
         registry.forget(text)
         forget_draws(text)
     bill = spending.report_spending(
@@ -410,18 +410,18 @@ def _report_odometer(
     if old := bill["unsaid"]:
         runs = "a run" if old == 1 else f"{old} runs"
         lines.append(
-            f"not counted: the noise of {runs} of an older crtlib, which did not say whether the "
-            "promise was void; strike what nobody ever saw: --strike ENTRY --because WHY"
+            f"not counted: the noise of {runs} of an older crtlib, which did not record whether "
+            "the promise was void; strike what nobody ever saw: --strike ENTRY --because WHY"
         )
     if bill["forgotten"] and not forget:
         lines.append(
             f"not added: runs of {count_of(bill['forgotten'], 'text that was', 'texts that were')} "
-            "forgotten, of which nobody knows whether they were of the same people"
+            "forgotten, for which nobody knows whether they were of the same people"
         )
     if forget:
         lines.append(
             "forgotten: a certificate of a later run on another text of the same people does not "
-            "add these runs, and says that nobody of that text is assumed to be in this one"
+            "add these runs, and states the assumption that nobody of that text is in this one"
         )
     return CommandResult(bill, lines)
 
@@ -433,8 +433,8 @@ def leaver(
     delta: OpenProbability = 1e-6,
     force: bool = False,
 ) -> CommandResult:
-    """Say what the models of a text promise about one person who leaves, and what it would take to
-    train again without them.
+    """State what the models of a text promise about one person who leaves, and what it would take
+    to train again without them.
 
     It covers all models that the odometer of the text and your registry know. The page is private
     (mode 0600), for whoever decides, and does not name the person.

@@ -40,15 +40,15 @@ MADE_OF_A_TEXT = (
 )  # fmt: skip
 """What the steps of a project make from its text, besides its labels and people's exports."""
 ANEW = (
-    "say --new-text, which puts what was made of the earlier one into "
-    f"{EARLIER_FOLDER}/N, and begins anew"
+    "use --new-text, which moves what was made from the earlier one into "
+    f"{EARLIER_FOLDER}/N, and begins again"
 )
 STEP_DONE, STEP_UP_TO_DATE, STEP_WAITS = "done", "up to date", "people must label"
 NEXT_COMMAND_HINT = "what it may give away, on one sheet: crtlib certify {} --out certificate.html"
 
 
 def train(recipe: recipes.Recipe) -> CommandResult:
-    """Train a model on a corpus by a method, and say what is promised of it.
+    """Train a model on a corpus by a method, and state what is promised about it.
 
     Below are the options of one method; --method NAME --help shows those of another. Under torchrun
     --nproc-per-node N -m crtlib train ..., N processes train one model together.
@@ -158,7 +158,7 @@ def run(
 
     Files:
         DIR: A folder of crtlib new.
-        --new-text: Move what was made from the earlier messages to DIR/earlier/N, and begin anew.
+        --new-text: Move what was made from the earlier messages to DIR/earlier/N, and begin again.
         --dry-run: Only print the commands.
     Options:
         --until: The last step to run.
@@ -197,7 +197,7 @@ def read_project_settings(folder: Path) -> dict[str, dict[str, Any]]:
     except UnicodeDecodeError:
         raise ValueError(f"{file}: is not UTF-8; {describe_recoding(file)}") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ValueError(f"{file}: is no TOML ({error})") from None
+        raise ValueError(f"{file}: is not TOML ({error})") from None
     for step in settings:
         if step not in PROJECT_STEPS:
             raise ValueError(f"crtlib.toml: [{step}] must be one of {', '.join(PROJECT_STEPS)}")
@@ -298,8 +298,8 @@ def _describe_later_months(settings: dict[str, dict[str, Any]]) -> Iterator[str]
     if "everything" not in (kind for kind, _ in policy_names.parse_policy_name(careful)):
         yield (
             "later months: what the policies pass over is learned without noise, so no certificate "
-            "of a text with further messages can hold once somebody has this model; where another "
-            f'month follows, say conservative = "everything" under [{step}] before it is trained'
+            "of a text with further messages can hold once somebody has this model; if another "
+            f'month follows, set conservative = "everything" under [{step}] before it is trained'
         )
 
 
@@ -364,14 +364,14 @@ def _run_label_step(
     drawn = outputs.find_marker("labels") is not None
     if drawn and text != label_tasks.read_label_facts("labels")["corpus"]:
         if not new_text:
-            raise ValueError(f"label: corpus is another text than labels was drawn from; {ANEW}")
+            raise ValueError(f"label: corpus is not the text that labels was drawn from; {ANEW}")
         drawn = False
     if not drawn and certifies and (void := void_reasons.reason_before_training("corpus", text)):
         raise ValueError(
             f"label: a certificate would be void: {void} Without [certify] the steps go on"
         )
     if not drawn and outputs.find_marker("labels") is not None:
-        yield f"what was made of the earlier text is in {_put_aside('labels')}; its labels teach"
+        yield f"what was made from the earlier text is in {_put_aside('labels')}; its labels teach"
     if not drawn:
         yield from _run_command(line)
     about = label_tasks.read_label_facts("labels")
@@ -402,8 +402,8 @@ def _put_model_aside(new_text: bool) -> Iterator[str]:
     if text_registry.register_text("corpus") == text:
         return
     if not new_text:
-        raise ValueError(f"train: corpus is another text than model has read; {ANEW}")
-    yield f"what was made of the earlier text is in {_put_aside('model')}"
+        raise ValueError(f"train: corpus is not the text that model has read; {ANEW}")
+    yield f"what was made from the earlier text is in {_put_aside('model')}"
 
 
 def _put_aside(last: str) -> Path:
