@@ -15,15 +15,17 @@ from confide.release.source_fold import FilesPromise
 from crtlib.screening.policy_names import is_builtin
 
 ONE_MESSAGE_ASSUMPTION = "a message of this text was one message of each earlier text"
-GIVEN_LABELS_ASSUMPTION = "the labels, which nobody drew for this, are like the rest"
+GIVEN_LABELS_ASSUMPTION = (
+    "the labels, which were not drawn for this purpose, are representative of the rest"
+)
 TWO_READERS_ASSUMPTION = (
-    "of the secrets on which the search fails two readers together find at least the share that "
-    "either finds of all"
+    "of the secrets on which the search fails, two readers together find at least the share that "
+    "either finds of all secrets"
 )
 
 PACKAGE_ASSUMPTION = (
-    "what makes {policy} and is no file of its own package (what it imports of others, loose "
-    "files, what it reads elsewhere) is as it was when the labels were drawn"
+    "whatever {policy} depends on outside its own package (what it imports from others, loose "
+    "files, what it reads elsewhere) has not changed since the labels were drawn"
 )
 
 

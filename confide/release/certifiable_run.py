@@ -24,7 +24,7 @@ from crtlib.files import StrPath
 RECORD_FILE = "record.json"
 
 
-UNCOUNTED_REPEATS_NOTE = "which counted no trace of a secret whose message stands twice"
+UNCOUNTED_REPEATS_NOTE = "which counted no trace of a secret whose message occurs twice"
 
 
 class JudgingLabels(BaseModel):
@@ -146,7 +146,7 @@ def read_certifiable_run(
         ):
             own = replace(own, screening=ours["screening"])  # the name in the odometer
         if (released.run, released.key) != (ours["run"], public):
-            void_reasons.append("The files are of another run than the record.")
+            void_reasons.append("The files are from another run than the record.")
     except ValueError as error:
         void_reasons.append(f"What was released is not known ({str(error).rpartition('/')[2]}).")
     home = Path(odometer_folder) if odometer_folder is not None else Path(ours["folder"])
@@ -194,4 +194,6 @@ def _check_odometer_lines(
                  ("relation", line.relation, own.neighbouring_relation),
                  ("trace rate", line.gamma, own.gamma)]  # fmt: skip
         same += [("public rate", line.delta2, own.delta2)] if own.delta2 else []
-    return [f"The odometer has other {name} of this run." for name, a, b in same if a != b]
+    return [
+        f"The odometer disagrees about the {name} of this run." for name, a, b in same if a != b
+    ]

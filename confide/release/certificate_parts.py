@@ -39,21 +39,21 @@ CUT_CONVERSATIONS_NOTE = (
     "a conversation of several people as a whole, where it was cut into what each of them said"
 )
 NOT_PROMISED = (
-    "that a secret stays unknown which the rest of the text, or the world, gives away",
+    "that a secret stays unknown if the rest of the text, or the world, gives it away",
     "anything about what nobody labelled as a secret",
-    "protection from who has the text, the records of this training or its other models",
+    "protection from anyone who has the text, the records of this training or its other models",
     "anything across other versions of this text",
     "safety from attacks on floating-point noise",
-    "that who signed told the truth: the signature shows edits by others",
+    "that whoever signed told the truth: the signature shows edits by others",
 )
 
 EXACT_COUNTS_NOTE = (
     "dates, exact numbers of messages, conversations, people, public points and labels, and how "
-    "far two readers agree, where they stand here or in another file of the release"
+    "far two readers agree, where they appear here or in another file of the release"
 )
 SETTINGS_NOTE = (
     "the settings of the training (policies, unit, model, noise, steps, what is learned), and that "
-    "this model was taken, whatever somebody, or 'crtlib advise', chose them by"
+    "this model was taken, whatever somebody, or 'crtlib advise', based these choices on"
 )
 ALWAYS_KNOWN = (EXACT_COUNTS_NOTE, SETTINGS_NOTE)
 """What every promise treats as known: a setting chosen by looking at the text reveals some of

@@ -145,7 +145,7 @@ def _check_output_paths(page: Path, paths: Iterable[Path], *, force: bool) -> No
         outputs.check_output_file(path, force=force)
     path = page.with_suffix(".json")
     if path.is_file() and "void_because" not in read_json_object(path):  # such as model.json
-        raise ValueError(f"--out: {path} is there and no certificate; take another name")
+        raise ValueError(f"--out: {path} exists and is not a certificate; take another name")
 
 
 def _build_signed_certificate(
@@ -355,7 +355,7 @@ def _certificate_differences(
             yield f"rates.{name}.upper: does not follow from its counts"
     weights = Path(model) / "model.safetensors"
     if weights.is_file() and outputs.hash_file(weights) != value["model"]["sha256"]:
-        yield "model.sha256: the model is another one"
+        yield "model.sha256: is the hash of another model"
     again = collect_certificate_parts(
         trained, name=value["model"]["name"], evidence=value.get("evidence"),
         secrets_per_person=[row["copies"] for row in value["right_guess"] if row["who"] == "user"],
@@ -366,7 +366,7 @@ def _certificate_differences(
     if stated != recomputed:
         old, new = (dict(model_card.flatten_fields(parts)) for parts in (stated, recomputed))
         changed = (path for path in old | new if old.get(path) != new.get(path))
-        yield f"{next(changed, 'a part')}: is another when it is made again"
+        yield f"{next(changed, 'a part')}: differs when it is recomputed"
     text = files.read_bytes(page) if page.is_file() else b""
     if not any(
         _render_certificate(value, trained, a, page.name).encode() == text for a in AUDIENCES

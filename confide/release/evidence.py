@@ -74,7 +74,7 @@ def read_evidence(
                 f"--audit: {audit} guesses on a chosen number of canaries; audit without --guesses"
             )
         if made["options"].get("seed") is not None:
-            raise ValueError(f"--audit: {audit} has coins of a chosen seed; audit without --seed")
+            raise ValueError(f"--audit: {audit} drew coins by a chosen seed; audit without --seed")
         proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
         bounds = attacks_made.list_attacks(ledgers, "audit", tensors)
         bounds[a.get("name") or outputs.hash_file(audit)] = a["epsilon_lower"]
@@ -97,13 +97,13 @@ def read_evidence(
         marked = outputs.require_marker(report)
         read, key = marked["inputs"], outputs.load_or_make_key(outputs.key_path_beside(report))
         if marked["options"].get("reveal"):
-            raise ValueError(f"--report: {report} is in clear; a redacted one may be shown")
+            raise ValueError(f"--report: {report} shows text in clear; attach a redacted report")
         if read.get("model") != outputs.hash_tree(model):
             raise ValueError(f"--report: {report} {other}")
         if read.get("text") != outputs.with_keyed_hashes(text, key):
             raise ValueError(
-                f"--report: {report} is not of the text that the certificate is of; make it of "
-                "that, as it was before it was screened"
+                f"--report: {report} is not on the text of the certificate; make it on that text, "
+                "as it was before it was screened"
             )
         for left_out, how in (
             ("short passages", marked["options"]["min_length"] > 1 and "--min-length"),
@@ -113,7 +113,7 @@ def read_evidence(
                 raise ValueError(f"--report: {report} leaves {left_out} out ({how})")
         if (form := marked["options"].get("template")) is not None:
             raise ValueError(
-                f"--report: {report} reads texts as template {form!r} has them; report without "
+                f"--report: {report} reads texts with template {form!r}; report without "
                 "--template, as the model was trained"
             )
         r = read_json_object(Path(report) / "report.json")["summary"]
@@ -164,4 +164,4 @@ def read_json_object(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (ValueError, TypeError):
-        raise ValueError(f"{path}: is no JSON object of ours") from None
+        raise ValueError(f"{path}: is not a JSON object of crtlib") from None

@@ -224,9 +224,9 @@ def teaching_assumption(source: TaughtSource) -> str:
     # Some of those who are counted may be held out of training.
     most = "" if source.people is None else f", at most {source.people:,},"
     return (
-        f"for the people of this text who{TAUGHT_A_POLICY}{most} masking a secret of theirs "
-        "would change no label elsewhere and it passes over no larger share of theirs, and nobody "
-        "else of this text taught one"
+        f"for the people of this text who{TAUGHT_A_POLICY}{most} masking one of their secrets "
+        "would change no label elsewhere, the policy passes over no larger share of their secrets, "
+        "and nobody else of this text taught one"
     )
 
 

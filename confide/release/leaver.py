@@ -62,19 +62,19 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     """
     check_delta(delta)
     if screened_folder.is_screened_folder(corpus):
-        raise ValueError(f"{corpus}: is screened, and its people have other names; give the corpus")
+        raise ValueError(f"{corpus}: is screened, and its people have pseudonyms; give the corpus")
     registry = text_registry.Registry(text_registry.registry_home())
     if not (name := normalise_unit_name(user)):
         raise ValueError("--user: must be the name of a person, and is empty")
     own = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user in (user, name)]
     if not own:
         elsewhere = (
-            "; in another text that was read or trained on here somebody is: give that one, or, "
-            "where it is gone, ingest one message of this person, whose name finds what was trained"
+            "; another text that was read or trained on here has somebody of this name: give that "
+            "text or, if it is gone, ingest one message of this person, which finds the models"
             if registry.knows_person(name)
             else ""
         )
-        raise ValueError(f"--user: nobody in the corpus is called so{elsewhere}")
+        raise ValueError(f"--user: nobody in the corpus has this name{elsewhere}")
     held = {"turn": sum(own), "dialogue": len(own)}
 
     text = text_registry.register_text(corpus)
@@ -194,8 +194,10 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     messages = count_of(facts["turns"], "message", "messages")
     lines = [f"{messages} in {count_of(facts['dialogues'], 'conversation', 'conversations')}"]
     if not models:
-        which = "no model but what was struck" if facts["struck"] else "no model"
-        lines.append(f"{which} is known here that has read this text, or another of its people")
+        which = " except struck ones" if facts["struck"] else ""
+        lines.append(
+            f"no model{which} is known here that has read this text, or another text of its people"
+        )
     if noisy:
         whole, one = facts["whole"], facts["message"]
         lines.append(
@@ -206,19 +208,19 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     if facts["plain"]:
         lines.append(
             f"{facts['plain']} of them may have learned without noise what a search left plain: "
-            "nothing is promised of such messages"
+            "nothing is promised about such messages"
         )
     if bare:
         lines.append(f"{bare} trained without protection, or void: nothing is promised")
     if planned:
         lines.append(
-            f"{planned} trained by a plan: of each secret in it the certificate promises "
-            "something, of a person nothing"
+            f"{planned} trained by a plan: the certificate promises something about each secret in "
+            "it, and nothing about a person"
         )
     if taught:
         lines.append(
             f"{taught} screened by a search that people of the text taught: whether this person is "
-            "one of them is not known here, and nothing is promised of who is"
+            "one of them is not known here, and nothing is promised about those who are"
         )
     if noisy:
         lines.append(
@@ -235,12 +237,12 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     if facts["struck"]:
         runs = count_of(facts["struck"], "run that was", "runs that were")
         lines.append(
-            f"not counted: {runs} struck, of which somebody said that nobody ever saw what was made"
+            f"not counted: {runs} struck, for which somebody stated that nobody ever saw the model"
         )
     if facts["forgotten"]:
         texts = count_of(facts["forgotten"], "text that was", "texts that were")
         lines.append(
-            f"not counted: models of {texts} forgotten, of which nobody knows "
-            "whether they were of the same people"
+            f"not counted: models of {texts} forgotten, for which nobody knows whether they were "
+            "of the same people"
         )
     return lines

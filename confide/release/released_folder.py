@@ -20,7 +20,7 @@ what they declare.
 >>> release = Release(Path(tempfile.mkdtemp()))
 >>> release.write("README.md", SourcedContent(b"perplexity 12.3456", frozenset()))
 Traceback (most recent call last):
-ValueError: README.md: does not say what it may know of private text
+ValueError: README.md: does not state what it may know of private text
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Release:
             ``tests/release/test_released_folder.py::test_nothing_leaves_that_does_not_say_what_it_knows``.
         """
         if not value.sources:
-            raise ValueError(f"{name}: does not say what it may know of private text")
+            raise ValueError(f"{name}: does not state what it may know of private text")
         if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*", name, re.ASCII):
-            raise ValueError(f"{name!r}: is no name of a file that may leave")
+            raise ValueError(f"{name!r}: is not an allowed name for a released file")
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(value.content, Path):
@@ -104,7 +104,7 @@ class Release:
         self.sources[outputs.MARKER_FILE] = frozenset[FileSource]().union(*self.sources.values())
         present = set(list_contents(self.folder)) - {RELEASE_FILE}
         if strangers := present ^ set(self.sources):
-            raise ValueError(f"{min(strangers)}: was not written as a part of the release")
+            raise ValueError(f"{min(strangers)}: was not written as part of the release")
         every = sorted(self.sources[outputs.MARKER_FILE], key=repr)
         listed = {
             name: _file_row(

@@ -58,7 +58,7 @@ def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
     try:
         return Ed25519PrivateKey.from_private_bytes(files.read_bytes(path))
     except ValueError:
-        raise ValueError(f"{path}: is no signing key") from None
+        raise ValueError(f"{path}: is not a signing key") from None
 
 
 def canonical_bytes(value: Mapping[str, Any]) -> bytes:

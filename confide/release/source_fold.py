@@ -84,7 +84,7 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     if len(runs) > 1 and (plans or len({(s.unit, s.relation) for s in noised}) > 1):
         void.append("Runs with different promises were written into one release.")
     void += [f"{s.of}." for s in those(RawSource) if runs]
-    void += [f"Nobody knows what {s.name}, from which it started, has read." for s in bases
+    void += [f"It is not known what {s.name}, from which it started, has read." for s in bases
              if s.lineage == "unknown"]  # fmt: skip
     screenings = {one for s in every if (one := getattr(s, "screening", None))}
     if len({one.id for one in screenings}) < len(screenings):

@@ -1,11 +1,11 @@
-"""A verifier for who receives a model: ``python -m confide.release.verify MODEL CERTIFICATE.json``.
+"""Verify a model that you received: ``python -m confide.release.verify MODEL CERTIFICATE.json``.
 
 It needs neither torch nor the odometer. It checks that nobody has edited the certificate, the page
 beside it (the same name in ``.html``) or any file since they were signed, that both were signed by
 one key, and that what the certificate promises, and the rates that it names, are not more than what
 follows from the sources of the files. It does not see earlier models on the text, which can only
-make the numbers larger; and not a releaser who lies: compare the key with one that he gave you
-another way.
+make the numbers larger; and not a releaser who lies: compare the key with one that the releaser
+gave you in another way.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None)
             count, of = row["count"], row["of"]
             failing, secrets = row.get("all") or (count, of)
             if not (count <= of <= secrets <= labelled and count <= failing <= secrets):
-                return f"{where} counts more than there is"
+                return f"{where} counts more than there are"
             if row["rate"] != (count / of if of else None):
-                return f"{where} is not that of its counts"
+                return f"{where} does not follow from its counts"
             if row["upper"] < recompute_bound(row, labels) * LEAST_NUMBER_RATIO:
                 return f"{where} has a bound that is too small for its counts"
     return None
@@ -130,7 +130,7 @@ def find_certificate_fault(
     if released.key != key:
         return "release.json: was signed with another key than the certificate"
     if certificate_pages.hash_certificate(value) != value["id"]:
-        return "certificate: its id is not that of its content"
+        return "certificate: its id is not the hash of its content"
     if released.altered:
         return f"{released.altered[0]}: is not what was released"
     weights = {sha for name, sha in released.hashes.items() if name in WEIGHT_FILES}
@@ -176,7 +176,7 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     kinds += [composed_promise.BAYESIAN_KIND] if own.kind == "dp" else []
     kinds += ["dp"] if own.kind == composed_promise.BAYESIAN_KIND and not own.delta2 else []
     if given["kind"] not in kinds or given["relation"] != own.neighbouring_relation:
-        return "certificate: promises another kind of thing than the files can keep"
+        return "certificate: promises something of another kind than the files can keep"
     if given.get("plan") != (own.plan and own.plan.plan):
         return "certificate: its plan is not that of the files"
     if own.kind == composed_promise.BAYESIAN_KIND and own.gamma < 1 and "rates" in value:
@@ -187,16 +187,16 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
         return wrong
     delta = float(given["missed"]["delta"])
     if not 0 <= delta <= 1:
-        return "certificate: its delta is no chance"
+        return "certificate: its delta is not a probability"
     promise = composed_promise.compose_promise(own, None, delta=delta)
     guesses = promise.value_guesses()
     for row, (prior, chance) in zip(value["value_guess"], guesses, strict=False):
         if row["prior"] != prior or row["at_most"] < chance * (
             LEAST_NUMBER_RATIO if own.plan else LEAST_DELTA_RATIO
         ):
-            return "certificate: a value is guessed more often than it says"
+            return "certificate: a value can be guessed more often than it states"
     if len(value["value_guess"]) != len(guesses):
-        return "certificate: leaves promises of values out"
+        return "certificate: omits promises about values"
     rows = value["right_guess"]
     sizes = [row["copies"] for row in rows if row["who"] == "user"]
     names = [(row["who"], row["copies"]) for row in rows]
@@ -209,16 +209,16 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     elif given["kind"] == "dp":
         chances.pop(("random", 1), None)
     if not chances.keys() <= set(names):
-        return "certificate: leaves right guesses out"
+        return "certificate: omits right guesses"
     if any(
         row["at_most"] < chances.get(name, 1.0) * LEAST_NUMBER_RATIO
         for name, row in zip(names, rows, strict=True)
     ):
-        return "certificate: a guess is right more often than it says"
+        return "certificate: a guess can be right more often than it states"
     if own.plan:
         return None
     if own.unit != value["unit"]:
-        return "certificate: is of another unit than the noise"
+        return "certificate: has another unit than the noise"
     missed = promise.missed_bound()[0]
     if float(given["missed"]["epsilon"]) < missed * LEAST_NUMBER_RATIO:
         return "certificate: epsilon is smaller than the noise allows"
@@ -235,7 +235,7 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
         float(alone["epsilon"]) < secret * LEAST_NUMBER_RATIO
         or alone["delta"] < least * LEAST_DELTA_RATIO
     ):
-        return "certificate: what it says of this model alone is smaller than it can be"
+        return "certificate: what it states about this model alone is smaller than it can be"
     return None
 
 
@@ -249,16 +249,16 @@ def _find_condition_fault(value: Mapping[str, Any], own: source_fold.FilesPromis
     if sorted((d["of"], d["value"]) for d in told) != sorted((d.of, d.value) for d in declared):
         return "certificate: does not name what was declared public"
     if any(d["bits"] < named[d["of"], d["value"]]["bits"] * LEAST_DELTA_RATIO for d in told):
-        return "certificate: what was declared public tells more bits than it says"
+        return "certificate: what was declared public reveals more bits than it states"
     rests_on_labels = "rates" in value and _rests_on_labels(value)
     of_labels = assumptions.assume_of_labels(value) if rests_on_labels else []
     if not {*own.assumed, *of_labels} <= set(value.get("assumed", ())):
-        return "certificate: does not say what is assumed"
+        return "certificate: does not state what is assumed"
     if not {*certificate_parts.ALWAYS_KNOWN} <= {*value.get("treated_as_public", ())}:
-        return "certificate: does not say what is treated as public"
+        return "certificate: does not state what is treated as public"
     needed = certificate_parts.list_not_promised(value["unit"], own)
     if not {*needed} <= {*value.get("not_promised", ())}:
-        return "certificate: does not say what is not promised"
+        return "certificate: does not state what is not promised"
     return None
 
 

@@ -19,8 +19,8 @@ STRIKE_UNSEEN = (
 
 
 OTHER_TEXT_REASON = (
-    "An earlier run on other text may have learned without noise what its search passed over, and "
-    "that may be just the secrets of this text: what was measured there bounds nothing here. "
+    "An earlier run on other text may have learned without noise what its search passed over, "
+    "which may be exactly the secrets of this text: nothing measured there is a bound here. "
     "Screen and train on one text that holds both, or leave nothing without noise there "
     f"(--conservative everything, or dpsgd); {STRIKE_UNSEEN}"
 )
@@ -99,14 +99,14 @@ def _reasons_in_the_ledger(spent: spending.SpentBudget) -> Iterator[str]:
     """Reasons that follow from what the odometer and the registry say about this run and earlier
     ones."""
     if spent.run_is_struck:
-        yield "Its run was struck from the odometer, as of a model that nobody ever saw."
+        yield "Its run was struck from the odometer as one whose model nobody ever saw."
     if spent.base_unprotected:
         yield (
             "It started from a model that had learned this text, or text with some of the same "
             "people or messages, without protection or with a promise that is void."
         )
     if spent.leaving_out_repeats > 0:
-        yield (f"An earlier run was of crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}; {STRIKE_UNSEEN}")
+        yield (f"An earlier run was made by crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}; {STRIKE_UNSEEN}")
 
 
 def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
         yield "A policy read the labels themselves, which the rest of the text does not have."
     if record["rates"]["public"]["how"] == "unknown":
         yield (
-            "No label shows a secret, so nothing is known of those that were learned without "
+            "No label shows a secret, so nothing is known about those that were learned without "
             "noise: label some, or more."
         )
 
@@ -126,7 +126,7 @@ def _reasons_of_a_plan(spent: spending.SpentBudget, *, keeps: bool, trials: int)
     """Reasons against a promise for each secret (Hush!), which covers only the one training that it
     was planned for."""
     if not keeps:
-        yield "Some secrets are above what the plan promised."
+        yield "Some secrets exceed what the plan promised."
     before = [e for e in spent.entries if e.spends_past_plans]
     if any(e.method != odometer_lines.PLAN_METHOD for e in before):
         yield ("What earlier models spent was counted for messages, not for each secret.")
@@ -136,7 +136,7 @@ def _reasons_of_a_plan(spent: spending.SpentBudget, *, keeps: bool, trials: int)
             "which may be others."
         )
     if trials > 1:
-        yield "Several trainings were compared, and what a plan promises is of one."
+        yield "Several trainings were compared, but a plan's promise covers only one."
 
 
 def _reasons_of_noise(
@@ -169,18 +169,18 @@ def _reasons_for_a_delta_of_one(
     if is_of_another_law:
         yield (
             "The labels that judged an earlier run on this text were drawn by another law than "
-            "those that judged this one, or a further one, so their rates do not add: judge all by "
-            f"labels of one draw; {STRIKE_UNSEEN}"
+            "those that judged this run, or a third one, so their rates do not add up: judge all "
+            f"by labels from one draw; {STRIKE_UNSEEN}"
         )
     smaller = spent.of_smaller_points(trained.files_promise.unit, trained.files_promise.holds)
     is_of_smaller_points = any(e.delta2 > 0 and e not in spent.elsewhere for e in smaller)
     if is_of_smaller_points:
         yield (
-            "The rates of an earlier run on this text are of smaller data points, as of messages "
-            "where these are conversations: of a secret that is said in several one may have been "
-            "learned without noise, whoever it is, so they bound nothing here. Train with that "
-            "unit, or leave nothing without noise there (--conservative everything, or dpsgd); "
-            f"{STRIKE_UNSEEN}"
+            "The rates of an earlier run on this text are for smaller data points, such as "
+            "messages where these are conversations: of the messages that say a secret, one may "
+            "have been learned without noise, whoever said it, so they bound nothing here. "
+            "Train with that unit, or leave nothing without noise there (--conservative "
+            f"everything, or dpsgd); {STRIKE_UNSEEN}"
         )
     if not (is_of_other_text or is_of_another_law or is_of_smaller_points):
         yield "Delta is 1: nothing bounds what this run, or one before it, learned without noise."

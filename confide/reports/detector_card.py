@@ -94,8 +94,8 @@ def describe_readers(labels: Mapping[str, Any]) -> str:
     replaced = ""
     if n := labels.get("replaced"):
         replaced = (
-            f" Of {n:,} of them another reading had been brought in, which is in no count: what "
-            "that one marked, and this one did not, counts nowhere."
+            f" Another reading of {n:,} of them had been imported and is not counted: what that "
+            "one marked, and this one did not, counts nowhere."
         )
     people = ("One person", "Two people", "Three people", "Four people")[labels["readers"] - 1]
     if (twice := labels.get("read_twice")) is None:
@@ -107,12 +107,12 @@ def describe_readers(labels: Mapping[str, Any]) -> str:
     decided = ""
     if "decided" in twice:
         decided = (
-            f", but in {twice['decided']:,} on which they differed and somebody decided: in "
-            f"{twice['dropped']:,} of these a mark of one of them counts nowhere"
+            f", except in {twice['decided']:,} on which they differed and somebody decided: in "
+            f"{twice['dropped']:,} of these a mark by one of them counts nowhere"
         )
     return (
         f"{people} read them: a second one {twice['turns']:,} of them again, without seeing what "
-        "was marked. What one of the two alone marked counts where the detector fails on it, and "
+        "was marked. What only one of the two marked counts where the detector fails on it, and "
         f"nowhere else{decided}; what the first overlooked is in the bounds.{replaced}"
     )
 

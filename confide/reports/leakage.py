@@ -84,7 +84,7 @@ BIN_EDGES = {
 }
 USER_BIN_EDGES = (1, 2, 3, 6, math.inf)
 NO_RUN_NOTE = "no run of this model is known here, so nobody checked that it has read this text"
-OTHER_TEXT_NOTE = "this model was trained on another text: only what both hold can it leak"
+OTHER_TEXT_NOTE = "this model was trained on another text: it can leak only what both texts contain"
 
 TURNS_PER_LOT = 2**14
 """How many turns are read together; with all that is made from them, some fifty megabytes."""
@@ -112,7 +112,7 @@ class ReportCover:
         if self.threshold is not None and not self.threshold > 0:
             raise ValueError(f"threshold={self.threshold}: must be positive")
         if self.threshold is not None and self.public is None:
-            raise ValueError("threshold: compares with a public model, give one")
+            raise ValueError("threshold: needs a public model to compare with; give one")
 
 
 # --------------------------------------------------------------------------- bins
@@ -514,7 +514,8 @@ def make_leakage_report(
     if not (reveal or force) and registry.count_other_reports(text, numbers, told):
         raise ValueError(
             f"--out: {model} was reported on this text before, with other options; several reports "
-            "tell more than one: show one, or --force another, which says that it is one of several"
+            "reveal more than one does: show one, or --force another, which states that it is one "
+            "of several"
         )
     meters = odometer.find_odometers(corpus, text)
     lines = [*(e for place in meters for e in odometer.read_entries(place)), *registry.entries()]
@@ -685,7 +686,7 @@ def _scorer_of_folder(
 def _load_unchanged_model(where: str, sha: str) -> nn.Module:
     """The model at a path, loaded once by each worker; it must still have this hash."""
     if outputs.hash_tree(where) != sha:
-        raise MachineError(f"{where}: is another model now, or where a worker reads it")
+        raise MachineError(f"{where}: has changed, or is another model where a worker reads it")
     return load_model(where)[0]
 
 
@@ -702,7 +703,7 @@ def _score_texts(network: nn.Module, device: str | None, texts: TokenLists) -> l
 def _refuse_both(**given: bool) -> None:
     """Refuse options that contradict each other."""
     if all(given.values()):
-        raise ValueError(f"{', '.join(given)}: contradict each other, give one of the two")
+        raise ValueError(f"{', '.join(given)}: contradict each other; give one of the two")
 
 
 def _folder_name(folder: StrPath) -> str:
@@ -764,4 +765,4 @@ def _read_recorded_study(model: Path) -> dict[str, Any] | None:
     try:
         return dict(json.loads(files.read_text(recorded)))
     except (ValueError, TypeError, RecursionError):
-        raise ValueError(f"{recorded}: is no record of a training") from None
+        raise ValueError(f"{recorded}: is not the record of a training") from None

@@ -102,7 +102,7 @@ def _describe_point_promise(c: Certificate) -> list[str]:
         told.append(f"of this model{compared} alone: {_format_pair(before['alone'])}")
     spared = _say_who_is_spared(c)
     if g["kind"] == "dp":
-        whole = ", with all his points" if unit == "user" else ""
+        whole = ", with all their points" if unit == "user" else ""
         return [*told, f"unit: one {unit}{whole}{spared}"]
     learned = ", but that was learned with noise" if before["delta2"] > 0 else ""
     passed = f"of one that the policy passed over{learned}: {_format_pair(g['missed'])}"
@@ -165,7 +165,7 @@ def _describe_rates(c: Certificate) -> list[str]:
         told.append(f"in both counts {drawn} drawn and not read, as failures")
     if replaced := (labels or {}).get("replaced"):
         turns = count_of(replaced, "turn", "turns")
-        told.append(f"in no count another reading of {turns} that was brought in")
+        told.append(f"not counted: another reading of {turns} that was imported")
     return told
 
 
@@ -177,8 +177,8 @@ def _list_uncounted(before: Mapping[str, Any]) -> list[str]:
             f"trained {SAME_PEOPLE_PHRASE} without protection, or with one that does not count "
             f"here",
         ),
-        ("struck", "that nobody ever saw, as the releaser says"),
-        ("forgotten", "on texts of which the releaser forgot whose they were"),
+        ("struck", "that nobody ever saw, as the releaser states"),
+        ("forgotten", "on texts for which the releaser forgot whose they were"),
     )
     return [f"not counted: {before[n]} {what}" for n, what in rows if before.get(n)]
 

@@ -2511,7 +2511,7 @@ PROMISED = rows(
     ("a batch of more points than there are is accepted",
      "confide.training.study_of_text:refuse_idle_options", "if size > max(sizes):", "if False:",
      "test_options.py::test_an_option_without_effect_is_refused[train 0.jsonl --method sgd "
-     "--batch-size 5000---batch-size 5000: must be at most 219, the points that there are]"),
+     "--batch-size 5000---batch-size 5000: must be at most 219, the number of points]"),
     ("an earlier training voids no plan before its first step",
      "confide.training.train_on_corpus:Session._open",
      "if void := job.void_before(spent, self.training.charges):", "if void := None:",
@@ -2652,7 +2652,7 @@ PAGES = rows(
      'if = "holds and of_names"',
      'if = "false"',
      IF_AND_ONLY_IF + "[names]"),
-    ("a page does not say what is assumed of who taught", SENTENCES,
+    ("a page does not state what is assumed of who taught", SENTENCES,
      'if = "holds and of_teaching"',
      'if = "false"',
      IF_AND_ONLY_IF + "[teaching]"),

@@ -116,7 +116,7 @@ def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
 
 
 def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
-    """ "needs a draw of its own of 112 turns", of which a quarter were of people who had taught the
+    """ "needs a separate draw of 112 turns", of which a quarter were of people who had taught the
     tagger: its bound was 9.56 % where 8 had been asked for."""
     attach = library.train_on_corpus.attach_label_rates
     (alone,) = {row.read for row in ask("trace <= 20%").rows}
@@ -138,7 +138,7 @@ def test_hours_that_are_left_make_a_draw_of_it(ask):
     assert enough.best is None and "label sample" in enough.commands[0]
     turns = min(row.read for row in enough.rows)
     assert f"--turns {turns} " in enough.commands[0]
-    assert f"needs a draw of its own of {turns} turns, " in short.why
+    assert f"needs a separate draw of {turns} turns, " in short.why
     # All of them are read anew: "0 more than were read", of what nobody had read.
     needed = turns * label_tasks.SECONDS_PER_TURN / 3600
     assert not ask(limit, hours=0.99 * needed).commands and ask(limit, hours=needed).commands
@@ -151,11 +151,11 @@ def test_a_draw_of_its_own_is_read_anew():
     needed = 100 * label_tasks.SECONDS_PER_TURN / 3600
     assert library._explain_unmet([row], about, 0.99 * needed)[1] is None
     why, turns = library._explain_unmet([row], about, needed)
-    assert turns == 100 and "at least 30 % here): needs a draw of its own of 100 turns" in why
+    assert turns == 100 and "at least 30 % here): needs a separate draw of 100 turns" in why
 
 
 def test_the_draw_that_is_advised_judges_the_plans_that_asked_for_it(tmp_path, run):
-    """ "needs a draw of its own of 52 turns", of 120 conversations: the command that it printed
+    """ "needs a separate draw of 52 turns", of 120 conversations: the command that it printed
     drew 20 people, and sealed nothing, so no rules of one's own could be judged by its labels."""
     texts = [f"order {k} is late, my number is 0{300_000_000 + k}, thanks" for k in range(120)]
     people = [f"u{k % 20}" for k in range(120)]
@@ -337,7 +337,7 @@ def test_a_plan_from_a_base_that_nobody_knows_meets_nothing(tmp_path, monkeypatc
         conservative=["everything"], epochs=1, init=init,
     )  # fmt: skip
     assert advice.best is None and not advice.commands and not advice.rows[0].meets
-    reason = "Nobody knows what base, from which it started, has read."
+    reason = "It is not known what base, from which it started, has read."
     assert advice.why == f"no plan has a promise; void: {reason}"
 
 

@@ -23,7 +23,7 @@ def test_a_certificate_replaces_no_other_file(tmp_path):
     """Its JSON beside the page was model.json, the shape of the model."""
     trainings.train(write_simulated_text(tmp_path / "c.jsonl"), out=tmp_path / "m", **CRT)
     before = (tmp_path / "m" / "experiment.json").read_bytes()
-    with pytest.raises(ValueError, match=r"experiment\.json is there and no certificate"):
+    with pytest.raises(ValueError, match=r"experiment\.json exists and is not a certificate"):
         make_certificate(tmp_path / "m", tmp_path / "m" / "experiment.html")
     assert (tmp_path / "m" / "experiment.json").read_bytes() == before
 

@@ -55,7 +55,7 @@ def test_another_reading_is_another_judgement(tmp_path):
 
 def test_a_reading_that_was_replaced_is_said_and_counts(tmp_path):
     """One reader marked 250 secrets, of which the search left a trace of 122; another 128 in her
-    place: "at most 3.37 of 100", and "no second reading of them was brought in". Nor was it known
+    place: "at most 3.37 of 100", and "no second reading of them was imported". Nor was it known
     where the folder had been drawn anew with its seed."""
     text, _ = write_coded_messages(tmp_path / "c.jsonl")
     drawn = {"turns": 6, "seed": 1, "forms": ["jsonl"]}

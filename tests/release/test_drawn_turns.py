@@ -328,7 +328,7 @@ def test_an_export_of_other_labels_is_refused(tmp_path):
     blind = tmp_path / "second.json"
     blind.write_text(json.dumps(marks_of_page(tmp_path / "february", "second")))
     for file, message in ((old, "page of other labels"), (blind, "page of other labels"),
-                          (bare, "task 1: has no text that tells of which labels")):  # fmt: skip
+                          (bare, "task 1: has no text that shows which labels")):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             imports.import_labels(february, file, tmp_path / "february")
     assert imports.import_labels(january, old, tmp_path / "january")["read"] == 40

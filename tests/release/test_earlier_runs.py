@@ -83,7 +83,7 @@ def the_labels_themselves(text, out, monkeypatch):
 
 
 VOID = {
-    a_base_that_nobody_knows: "Nobody knows what b, from which it started, has read.",
+    a_base_that_nobody_knows: "It is not known what b, from which it started, has read.",
     screened_by_likeness: "What is a duplicate was decided by likeness",
     the_labels_themselves: "A policy read the labels themselves",
 }
@@ -101,7 +101,7 @@ def test_a_void_run_counts_as_one_without_protection(tmp_path, monkeypatch, run,
     before = second["spent_before"]
     assert (before["runs"], before["unprotected"]) == (0, 1)
     assert second["guarantee"]["secret"] == before["alone"]
-    assert "1 model was trained on it" in said and "who has one of them may need no other" in said
+    assert "1 model was trained on it" in said and "whoever has one of them may need no" in said
     assert "not counted: 1 trained on this text" in words and "earlier one" not in said
     place = odometer.find_odometer(text, corpora.hash_corpus(text))
     code, told, error = run("account", "--odometer", place, "--json")
@@ -139,7 +139,7 @@ def test_a_line_that_does_not_say_whether_it_is_void_counts_as_void(tmp_path, ru
     registry = text_registry.Registry(text_registry.registry_home())
     odometer.add_later_entry(place, lines[-1], registry=registry, void=None)
     code, told, _ = run("account", "--odometer", place)
-    assert code == 0 and "did not say whether the promise was void" in " ".join(told.split())
+    assert code == 0 and "did not record whether the promise was void" in " ".join(told.split())
     trainings.train(text, out=tmp_path / "m2", **DPSGD)
     assert certified(tmp_path / "m2")[0]["spent_before"]["unprotected"] == 1
 

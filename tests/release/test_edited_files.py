@@ -251,7 +251,7 @@ def test_who_has_the_key_cannot_say_other_than_the_odometer(certified_model, tmp
     noised_source(content)["events"][0]["noise_multiplier"] = 10.0
     (home / "m/release.json").write_text(json.dumps(seal.sign_value(content, key)))
     made = make_certificate(home / "m", home / "new.html")
-    assert "The odometer has other events of this run." in made["void_because"]
+    assert "The odometer disagrees about the events of this run." in made["void_because"]
 
 
 def test_what_a_stranger_signed_is_not_signed_again(tmp_path):

@@ -59,7 +59,7 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
     assert run(*page, "--verify")[0] == 0
     assert run(*report[:-1], tmp_path / "clear", "--reveal")[0] == 0
     code, _, error = run(*words, "--force", "--report", tmp_path / "clear")
-    assert code == 2 and "clear is in clear; a redacted one may be shown" in error
+    assert code == 2 and "clear shows text in clear; attach a redacted report" in error
     other = write_simulated_text(tmp_path / "other.jsonl", 5, "eve")
     assert (
         run("report", certified_model / "m", "--corpus", other, "--out", tmp_path / "elsewhere")[0]
@@ -82,7 +82,7 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
         ({}, 0.01, "tests at confidence 0.01, must be 0.95; audit without --confidence"),
         ({}, 0.9999, "tests at confidence 0.9999, must be 0.95"),
         ({"guesses": 2}, 0.95, "guesses on a chosen number of canaries; audit without --guesses"),
-        ({"seed": 3}, 0.95, "has coins of a chosen seed; audit without --seed"),
+        ({"seed": 3}, 0.95, "drew its coins from a chosen seed; audit without --seed"),
     ],
 )
 def test_no_option_of_an_audit_makes_it_another(

@@ -76,8 +76,8 @@ def test_what_was_learned_without_noise_is_said(texts):
     assert "1 of these may have learned without noise what a search left plain" in page
     assert "1 of them may have learned without noise what a search left plain" in said
     assert "1 model promises nothing of this person" in page and "at most 2<" in page
-    assert "an earlier model may have learned without noise just the secrets of a text" in page
-    assert "nothing is promised of such messages" in said and "or void: nothing is" in said
+    assert "an earlier model may have learned without noise exactly the secrets of a text" in page
+    assert "nothing is promised about such messages" in said and "or void: nothing is" in said
     assert not any("Quux" in shown or "4711" in shown for shown in (page, said, str(told)))
 
 
@@ -87,7 +87,7 @@ def test_a_text_that_no_model_has_read_and_a_name_that_is_not_there(texts, run):
     assert told["models"] == [] and "None is known here" in page and "there is none" not in page
     assert not (texts / "corpus.jsonl.odometer").exists()
     code, _, error = run("leaver", texts / "corpus.jsonl", "--user", "Bob", "--out", texts / "x")
-    assert code == 2 and "--user: nobody in the corpus is called so" in error and "Bob" not in error
+    assert code == 2 and "nobody in the corpus has this name" in error and "Bob" not in error
     assert not (texts / "x").exists()
 
 
@@ -101,9 +101,9 @@ def test_who_leaves_is_found_however_the_name_is_written(tmp_path, registry, run
     for name in ("Ann@X.com", " ann@x.com", "ann@x.com"):
         code, said, _ = run("leaver", tmp_path / "corpus.jsonl", "--user", name)
         assert code == 0 and "1 message in 1 conversation\n" in said
-        with pytest.raises(ValueError, match=r"called so; in another text that was .* give that"):
+        with pytest.raises(ValueError, match=r"has this name; another text that was .* give that"):
             leaver.describe_leaver(tmp_path / "later.jsonl", name)
-    with pytest.raises(ValueError, match=r"called so$"):
+    with pytest.raises(ValueError, match=r"has this name$"):
         leaver.describe_leaver(tmp_path / "later.jsonl", "bob@x.com")
     with pytest.raises(ValueError, match="and is empty"):  # all whom nobody named are no person
         leaver.describe_leaver(tmp_path / "corpus.jsonl", " ")
@@ -125,7 +125,7 @@ def test_a_plan_promises_of_secrets_and_not_of_people(texts):
     told = leaver.describe_leaver(texts / "earlier.jsonl", "Ann Quux")
     assert (told["planned"], told["unprotected"]) == (1, 0)
     for words in (leaver.render_leaver_page(told), "\n".join(leaver.format_leaver(told))):
-        assert "trained by a plan" in words and "of each secret in it" in words
+        assert "trained by a plan" in words and "about each secret in it" in words
 
 
 def test_a_number_stands_with_its_conditions(texts):
@@ -196,7 +196,7 @@ def test_numbers_of_who_leaves_say_of_which_models_they_are(texts):
         assert f"about {what}, from the 1 model that learned with noise<" in page
     assert "The last training with noise took" in page
     assert "by the models that learned with noise, of one message epsilon" in page
-    assert "of who has another one as well, these numbers say nothing" in page
+    assert "these numbers say nothing about anyone who has another one as well" in page
     assert "the last of those with noise: by these alone, of one message" in said
 
 
@@ -219,7 +219,7 @@ def test_of_a_text_that_is_gone_one_message_finds_what_was_trained(texts):
     jsonl.write_jsonl(Corpus("now", tuple(SHORT)), texts / "now.jsonl")
     text_registry.register_text(texts / "now.jsonl")
     (texts / "earlier.jsonl").unlink()
-    with pytest.raises(ValueError, match="where it is gone, ingest one message of this person"):
+    with pytest.raises(ValueError, match="if it is gone, ingest one message of this person"):
         leaver.describe_leaver(texts / "now.jsonl", "Ann Quux")
     jsonl.write_jsonl(Corpus("one", (talk(99, "Ann Quux", "hello"),)), texts / "one.jsonl")
     told = leaver.describe_leaver(texts / "one.jsonl", "Ann Quux")

@@ -39,7 +39,7 @@ def test_the_registry_and_the_odometer_are_found(old):
     trained = train_on_corpus.train(
         old / "moved" / "talk.jsonl", out=old / "new", **SMALL | {"method": "dpsgd"}
     )
-    assert "An earlier run was of crtlib 0.3" in trained.promise
+    assert "An earlier run was made by crtlib 0.3" in trained.promise
 
 
 def test_a_model_of_a_method_that_hides_copies_has_no_certificate(old):
@@ -65,7 +65,7 @@ def test_a_model_that_read_each_copy_stays_certified_once_the_other_is_struck(ol
 
 def test_a_new_run_after_one_of_0_3_says_so(old):
     trained = train_on_corpus.train(old / "talk.jsonl", out=old / "new", **CRT | SMALL)
-    assert not trained.holds and "void: An earlier run was of crtlib 0.3" in (trained.promise)
+    assert not trained.holds and "void: An earlier run was made by crtlib 0.3" in (trained.promise)
     bill = spending.report_spending(
         spending.read_history(old / "talk.jsonl.odometer", None), delta=1e-6
     )

@@ -17,7 +17,7 @@ from tests.release.test_repeated_messages import drawn_and_read
 
 DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 EVERYTHING = CRT | {"conservative": "everything"}
-VOID = "what was measured there bounds nothing here"
+VOID = "nothing measured there is a bound here"
 
 
 def missed(number):

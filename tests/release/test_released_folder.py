@@ -85,7 +85,7 @@ def test_what_a_file_may_know_decides_what_is_promised():
      "screening is declared"),
     ([RUN, replace(RUN, run="b", unit="user")], "different promises"),
     ([RUN, file_sources.PlannedSource("p", "0" * 64, "reference", (), True)], "different promises"),
-    ([RUN, file_sources.BaseSource("m0", "unknown")], "Nobody knows what m0"),
+    ([RUN, file_sources.BaseSource("m0", "unknown")], "It is not known what m0"),
 ])  # fmt: skip
 def test_what_contradicts_itself_is_void(sources, says):
     assert says in " ".join(source_fold.combine_sources(sources).void)
@@ -99,14 +99,14 @@ def test_bases_from_outside_are_assumed_and_known_ones_are_not():
 
 def test_nothing_leaves_that_does_not_say_what_it_knows(tmp_path):
     out = released_folder.Release(tmp_path)
-    with pytest.raises(ValueError, match="does not say what it may know"):
+    with pytest.raises(ValueError, match="does not state what it may know"):
         out.write("a.txt", file_sources.SourcedContent(b"", frozenset()))
     for name in ("../a.txt", "/a.txt", ".a", "a b.txt", "müller.txt", "a/../b", ""):
-        with pytest.raises(ValueError, match="no name of a file that may leave"):
+        with pytest.raises(ValueError, match="not an allowed name for a released file"):
             out.write(name, file_sources.SourcedContent.text("", RUN))
     (tmp_path / "notes.txt").write_text("Ada Lovelace")
     (tmp_path / "crtlib.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"notes\.txt: was not written as a part of the release"):
+    with pytest.raises(ValueError, match=r"notes\.txt: was not written as part of the release"):
         out.close(KEY, "a")
     assert not (tmp_path / seal.RELEASE_FILE).exists()
 
@@ -226,30 +226,30 @@ def test_who_receives_an_honest_release_is_told_so(tmp_path, sources):
     ({"guarantee__missed__epsilon": 0.5}, "smaller than the noise allows"),
     ({"guarantee__secret__epsilon": 0.001}, "can be"),
     ({"guarantee__secret__delta": 1e-5}, "leaves out what was learned without noise"),
-    ({"guarantee__missed__delta": -1}, "delta is no chance"),
-    ({"guarantee__missed__delta": 1e308}, "delta is no chance"),
+    ({"guarantee__missed__delta": -1}, "delta is not a probability"),
+    ({"guarantee__missed__delta": 1e308}, "delta is not a probability"),
     ({"guarantee__kind": "dp"}, "another kind"),
     ({"guarantee__relation": "add_or_remove"}, "another kind"),
     ({"unit": "user"}, "another unit"),
     ({"declared": []}, "declared public"),
-    ({"declared": [{"of": HEARD.of, "value": HEARD.value, "bits": 0.1}]}, "tells more bits"),
+    ({"declared": [{"of": HEARD.of, "value": HEARD.value, "bits": 0.1}]}, "reveals more bits"),
     ({"treated_as_public": ["nothing"]}, "treated as public"),
     ({"treated_as_public": [certificate_parts.EXACT_COUNTS_NOTE]}, "treated as public"),
     ({"not_promised": certificate_parts.NOT_PROMISED[1:]}, "what is not promised"),
     ({"verdict": "void"}, "no promise"),
     ({"model__sha256": "0" * 64}, "another model"),
     ({"model__sha256": None}, "another model"),
-    ({"value_guess": [{"prior": 1e-6, "at_most": 0.5}]}, "leaves promises of values out"),
+    ({"value_guess": [{"prior": 1e-6, "at_most": 0.5}]}, "omits promises about values"),
     ({"value_guess": [{"prior": 1e-6, "at_most": 1e-6}, {"prior": 1e-3, "at_most": 0.5}]},
-     "a value is guessed more often"),
+     "a value can be guessed more often"),
     ({"value_guess": [{"prior": 0.1, "at_most": 0.01}, {"prior": 1e-3, "at_most": 0.5}]},
-     "a value is guessed more often"),
-    ({"right_guess": []}, "leaves right guesses out"),
+     "a value can be guessed more often"),
+    ({"right_guess": []}, "omits right guesses"),
     ({"right_guess": [{"who": w, "copies": 1, "at_most": 0.5001}
-                      for w in ("random", "missed", "public")]}, "a guess is right more often"),
+                      for w in ("random", "missed", "public")]}, "a guess can be right more often"),
     ({"right_guess": [{"who": w, "copies": 1, "at_most": p} for w, p in (
         ("random", 1.0), ("missed", 1.0), ("public", 1.0), ("found", 0.5))]},
-     "a guess is right more often"),
+     "a guess can be right more often"),
     ({"spent_before__alone__epsilon": 0.001}, "this model alone"),
     ({"spent_before__alone__delta": 1e-9}, "this model alone"),
     ({"spent_before__gamma": 1e-9}, "with what was spent before"),
@@ -270,7 +270,7 @@ def test_a_plan_that_promises_more_than_it_keeps_is_refused(tmp_path):
     assert "more often" in verify.find_certificate_fault(
         folder, certified(folder, value_guess=less)
     )
-    assert "leaves promises" in verify.find_certificate_fault(
+    assert "omits promises" in verify.find_certificate_fault(
         folder, certified(folder, value_guess=[])
     )
     row = {"who": "missed", "copies": 1, "at_most": 0.5}  # a plan promises none
@@ -306,7 +306,7 @@ def test_it_compares_with_the_line_of_the_odometer():
         ({"delta2": 0.0}, "public rate"), ({"trials": 2}, "trials"),
     ):  # fmt: skip
         said = certifiable_run._check_odometer_lines([replace(line, **change)], own, record)
-        assert said == [f"The odometer has other {name} of this run."]
+        assert said == [f"The odometer disagrees about the {name} of this run."]
 
 
 def test_earlier_runs_compose_by_their_groups_and_rates():

@@ -21,7 +21,7 @@ def test_what_a_plan_promises_is_of_one_training(tmp_path, run, monkeypatch):
     assert run("protect", text, *words, "--steps", 10, "--out", tmp_path / "plan")[0] == 0
     words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 8, "--trials"]
     code, _, error = run("train", text, *words, 50, "--out", tmp_path / "many")
-    assert code == 2 and "--trials 50: must be 1, as what a plan promises is of one" in error
+    assert code == 2 and "--trials 50: must be 1, as a plan's promise covers only one" in error
     assert run("train", text, *words, 1, "--out", tmp_path / "one")[0] == 0
     assert make_certificate(tmp_path / "one", tmp_path / "one.html")["verdict"] == "holds"
     monkeypatch.setattr(void_reasons, "reason_before_plan", lambda *_, **__: None)
@@ -214,7 +214,7 @@ def test_what_would_be_void_is_not_trained(planned, tmp_path, run, monkeypatch, 
         "messages": "What earlier models spent was counted for messages",
         "secrets": "What an earlier plan spent was counted for the secrets",
         "unprotected base": "It started from a model that had learned this text",
-        "broken promise": "Some secrets are above what the plan promised",
+        "broken promise": "Some secrets exceed what the plan promised",
     }[before]
     assert code == 2 and f"--plan: a certificate would be void: {why}" in error
     assert error.count("\n") == 1 and not [*tmp_path.glob("m*")]
@@ -235,7 +235,7 @@ def test_a_plan_that_was_stopped_begins_again(planned, tmp_path):
             if step.number == 3:
                 raise KeyError
     other = how | {"out": tmp_path / "other"}
-    for again, why in ((how, "Some secrets are above"), (other, "What an earlier plan spent")):
+    for again, why in ((how, "Some secrets exceed"), (other, "What an earlier plan spent")):
         with pytest.raises(ValueError, match=f"a certificate would be void: {why}"):
             train_on_corpus.train(path, **again)
     (line,) = odometer.read_entries(tmp_path / "c.jsonl.odometer")

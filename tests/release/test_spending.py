@@ -40,7 +40,7 @@ def test_the_next_model_composes_with_every_trial_of_the_last(tmp_path):
     record["searched"]["trials"] = 1
     (tmp_path / "one.work" / "record.json").write_text(json.dumps(seal.sign_value(record, key)))
     void = make_certificate(tmp_path / "one", tmp_path / "one.html")["void_because"]
-    assert "The odometer has other trials of this run." in void
+    assert "The odometer disagrees about the trials of this run." in void
 
 
 def test_a_model_that_was_saved_again_is_known(tmp_path):

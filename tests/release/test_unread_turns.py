@@ -147,7 +147,7 @@ def test_nobody_reads_a_second_time_what_was_not_read_whole(tmp_path):
     lines = (tmp_path / "two/again/tasks.jsonl").read_text().splitlines()[1:]
     done = [json.dumps(json.loads(line) | {"done": True}) for line in lines]
     (tmp_path / "b.jsonl").write_text("\n".join(done))
-    with pytest.raises(ValueError, match="a second reader reads all that he is given"):
+    with pytest.raises(ValueError, match="a second reader reads all the turns given"):
         imports.import_labels(path, tmp_path / "b.jsonl", tmp_path / "two/labels", role="second",
                     partial=True)  # fmt: skip
 
@@ -172,7 +172,7 @@ def test_what_0_3_let_pass_is_refused_in_one_line_or_counted(tmp_path):
     assert (about["drawn"], about["unread"]) == ("at_random", 10)
     again = {"read": ["judge-00001"], "random": ["judge-00001"]}
     written(home, second="b", again=again, readers={"b": {"read": 1, "secrets": 0}})
-    with pytest.raises(ValueError, match="was read twice, and not whole; bring in all"):
+    with pytest.raises(ValueError, match="was read twice, but not completely; import everything"):
         screening.judge_policies(path, home, pair, texts=None)
 
 

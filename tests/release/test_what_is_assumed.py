@@ -176,7 +176,7 @@ def test_a_certificate_that_says_less_than_its_files_is_refused(tmp_path):
     )
     assert (
         verify.find_certificate_fault(tmp_path / "m", less)
-        == "certificate: does not say what is assumed"
+        == "certificate: does not state what is assumed"
     )
 
 
@@ -318,8 +318,11 @@ def test_that_labels_which_came_with_the_text_are_like_the_rest_is_in_the_json(t
     )
     value, page = certified(tmp_path / "m", tmp_path / "m.html", audience="officer")
     assert value["labels"]["drawn"] == "given"
-    assert value["assumed"] == ["the labels, which nobody drew for this, are like the rest"]
-    assert "we assume that they are like the rest" in page and "The text was read as" not in page
+    assert value["assumed"] == [
+        "the labels, which were not drawn for this purpose, are representative of the rest"
+    ]
+    assert "assume that they are representative of the rest" in page
+    assert "The text was read as" not in page
     assert f"; assumed: {value['assumed'][0]}" in made.promise
 
 

@@ -235,11 +235,14 @@ def test_the_words_of_the_worked_example():
         "people, taken from a corpus of 2025-01-01 to 2026-02-28."
     )
     assert "right at most **51.0 times in 100**" in words["random_secret"]
-    assert "(at most 5.50 of 100 drawn so): at most 59.9 times in 100." in words["missed_secret"]
+    assert (
+        "(at most 5.50 of 100 drawn in this way): at most 59.9 times in 100."
+        in words["missed_secret"]
+    )
     # Of 302 people two said 600 of 900 secrets, and all 600 were learned without noise, where "at
     # most 2.86 of 100 secrets" was printed: it is the share of a draw.
     assert words["learned_without_noise"].startswith(
-        "**Without any protection**: of 100 secrets drawn so at most "
+        "**Without any protection**: of 100 secrets drawn in this way, at most "
         "0.918 may have been learned word for word from that message"
     )
     assert (
@@ -290,7 +293,7 @@ def test_the_words_of_the_worked_example():
     ([], "A person with 5 secrets, each said in one message, or a secret said in 5 messages:"),
     ([("unit", "dialogue")], "5 secrets, each said in one message, or a secret said in 5 messages"),
     ([("unit", "user")], "A person with 5 secrets, or a secret that 5 people say: at most"),
-    ([*DP, ("unit", "user")], "What 5 people say, or a secret that so many say: at most"),
+    ([*DP, ("unit", "user")], "What 5 people say, or a secret that as many people say: at most"),
 ])  # fmt: skip
 def test_a_bound_of_several_secrets_says_what_is_counted(changes, of_whom):
     """ "A person with 5 secrets: at most 96.7 times in 100" stood below "any one person: at most
@@ -333,7 +336,7 @@ def test_what_holds_without_a_confidence_level_says_over_what_it_averages():
 def test_what_an_earlier_search_adds_to_a_share_is_not_said_of_these_labels():
     assert said()["labels_drawn_at_random"][0].startswith("These shares were measured")
     words = said(("spent_before.gamma", 0.1))["labels_drawn_at_random"][0]
-    assert words.startswith("Of these shares those of this model's own search, at most 5.50 and ")
+    assert words.startswith("Of these shares, those of this model's own search, at most 5.50 and ")
     assert words.endswith("Those of earlier searches are added, each with a confidence of its own.")
 
 
@@ -343,17 +346,19 @@ EVERY = {"share": 0.31, "upper": 0.4001, "cap": 4, "alpha": 0.025}
 def test_a_certificate_names_what_its_shares_are_of():
     every = ("rates.trace.all_secrets", EVERY), ("rates.public.all_secrets", {**EVERY, "share": 0})
     (text,) = said(*every)["labels_drawn_at_random"]  # which validates it too
-    assert "Both are of 100 **messages** that hold a secret. Of 100 **secrets** in messages" in text
+    assert (
+        "Both are per 100 **messages** that hold a secret. Of 100 **secrets** in messages" in text
+    )
     assert "counts as 4, at most 40.1 leave a trace and at most 40.1 may be learned" in text
-    assert "(each with 97.5 % confidence for itself). **Of secrets more fail than" in text
+    assert "(each with 97.5 % confidence on its own). **A larger share of secrets fails" in text
     (alike,) = said(("rates.trace.all_secrets", {**EVERY, "share": 0.04}))["labels_drawn_at_random"]
-    assert "**secrets**" in alike and "more fail" not in alike
+    assert "**secrets**" in alike and "larger share" not in alike
     (fewer,) = said(("rates.trace.all_secrets", {**EVERY, "share": 0.01, "upper": 0.02}))[
         "labels_drawn_at_random"
     ]
-    assert "Of secrets fewer fail than of messages, by more than the error." in fewer
+    assert "A smaller share of secrets fails than of messages, by more than the error." in fewer
     (two,) = said(("rates.trace.again", [1, 80]))["labels_drawn_at_random"]
-    assert "Of all secrets there is no number, as a second person read" in two
+    assert "There is no number for all secrets, as a second person read" in two
 
 
 def test_words_that_depend_on_the_case():
@@ -362,7 +367,7 @@ def test_words_that_depend_on_the_case():
     assert "people" not in said(("corpus.users_are", "unknown"))["training_text"][0]
     assert "**Any one conversation**" in said(*DP, ("unit", "dialogue"))["missed_secret"][0]
     assert (
-        "drawn so at most 100 may"
+        "drawn in this way, at most 100 may"
         in said(("rates.public", rate(0, 0, 0.1, "unknown")))["learned_without_noise"][0]
     )
     assert (
@@ -374,8 +379,8 @@ def test_words_that_depend_on_the_case():
     )
     assert said(*PLAN)["guessed_value"] == [
         "A protected value that has a chance of 0.001 without the model "
-        "is guessed with a chance of at most 0.05, if it stands nowhere "
-        "in the text but where our search found it."
+        "is guessed with a chance of at most 0.05, if it appears nowhere in the text except where "
+        "our search found it."
     ]
     assert (
         "one conversation and learned with noise, that"
@@ -436,7 +441,7 @@ def test_words_that_depend_on_the_case():
     )
     once = said()["labels_drawn_at_random"][0]
     assert "13 labels decide this certificate: the search leaves a trace of what" in once
-    assert "No second reading of them was brought in: secrets that a reader overlooked" in once
+    assert "No second reading of them was imported: secrets that a reader overlooked" in once
     twice = ("labels.read_twice", {"turns": 600, "doubted": 2}), ("rates.trace.again", [1, 80])
     (text,) = said(*twice)["labels_drawn_at_random"]
     assert "A second person read 600 of these messages again" in text and "Nobody" not in text
@@ -446,11 +451,11 @@ def test_words_that_depend_on_the_case():
     (text,) = said(decided, twice[1])["labels_drawn_at_random"]
     assert (
         "nowhere else, but in 118 on which they differed and a third person decided: in 117 of "
-        "these a mark of one of them counts nowhere. What the first" in text
+        "these a mark by one of them counts nowhere. What the first" in text
     )
     (text,) = said(("labels.replaced", 122))["labels_drawn_at_random"]
-    assert "No second reading of them counts: secrets" in text and "was brought in" not in text
-    assert "Of 122 of these messages another reading had been brought in, which is in" in text
+    assert "No second reading of them counts: secrets" in text and "was imported" not in text
+    assert "Another reading of 122 of these messages had been imported and is" in text
     assert (
         "Labels judged policies 2 other times"
         in said(("labels.judged", 3))["labels_drawn_at_random"][0]

@@ -70,6 +70,6 @@ def test_a_card_says_how_many_people_read_whatever_their_roles():
     twice = {"turns": 9, "decided": 4, "dropped": 3}
     four = detector_card.describe_readers({"readers": 4, "read_twice": twice, "replaced": 2})
     assert four.startswith("Four people read them") and "in 4 on which they differed" in four
-    assert "in 3 of these a mark" in four and "Of 2 of them another reading" in four
+    assert "in 3 of these a mark" in four and "Another reading of 2 of them" in four
     two = detector_card.describe_readers({"readers": 2})
     assert two.startswith("Two people read them, each turn once; what a reader overlooked")

@@ -568,7 +568,7 @@ def test_bad_input_is_one_line_and_writes_nothing(run, home, tmp_path):
         "top_k=0: must be at least 1": [model, "--corpus", good, "--top-k", 0],
         "top_k=9999: must be at least 1 and at most": [model, "--corpus", good, "--top-k", 9999],
         "min_length=0: must": [model, "--corpus", good, "--min-length", 0],
-        "threshold: compares with a public": [model, "--corpus", good, "--threshold", 2],
+        "threshold: needs a public": [model, "--corpus", good, "--threshold", 2],
         "threshold=-1.0: must be positive": [model, "--corpus", good, "--threshold", -1],
         "reveal, lengths_only": [model, "--corpus", good, "--reveal", "--lengths-only"],
         'has no user id; give each a "user"': [model, "--corpus", nobody],
