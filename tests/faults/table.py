@@ -2701,9 +2701,9 @@ PAGES = rows(
     ("a replaced reading is not on the page",
      SENTENCES,
      "{% if labels.replaced is defined %}\n"
-     "**Of",
+     "**Another",
      "{% if false %}\n"
-     "**Of",
+     "**Another",
      "test_words_that_depend_on_the_case"),
     ("turns that nobody read are not on the page",
      SENTENCES,
