@@ -349,7 +349,7 @@ def test_a_certificate_names_what_its_shares_are_of():
     assert (
         "Both are per 100 **messages** that hold a secret. Of 100 **secrets** in messages" in text
     )
-    assert "counts as 4, at most 40.1 leave a trace and at most 40.1 may be learned" in text
+    assert "counts as 4), at most 40.1 leave a trace and at most 40.1 may be learned" in text
     assert "(each with 97.5 % confidence on its own). **A larger share of secrets fails" in text
     (alike,) = said(("rates.trace.all_secrets", {**EVERY, "share": 0.04}))["labels_drawn_at_random"]
     assert "**secrets**" in alike and "larger share" not in alike
@@ -450,7 +450,7 @@ def test_words_that_depend_on_the_case():
     decided = twice[0][0], twice[0][1] | {"decided": 118, "dropped": 117}
     (text,) = said(decided, twice[1])["labels_drawn_at_random"]
     assert (
-        "nowhere else, but in 118 on which they differed and a third person decided: in 117 of "
+        "nowhere else, except in 118 on which they differed and a third person decided: in 117 of "
         "these a mark by one of them counts nowhere. What the first" in text
     )
     (text,) = said(("labels.replaced", 122))["labels_drawn_at_random"]

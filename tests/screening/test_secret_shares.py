@@ -85,7 +85,7 @@ def test_rates_name_what_they_are_of_where_messages_hold_several():
     found = counter.rates()
     notes = describe_all_secrets(found)
     assert found.miss.all_secrets.share > found.miss.upper_bound and len(notes) == 2
-    assert "of 100 secrets in messages so drawn (at most 4 from one): miss " in notes[0]
+    assert "per 100 secrets in messages so drawn (at most 4 from one): miss " in notes[0]
     assert "one message per person" in notes[0]
     (of_conversations, _) = describe_all_secrets(replace(found, cluster="dialogue"))
     assert "one message per conversation" in of_conversations and "person" not in of_conversations
