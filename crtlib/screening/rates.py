@@ -79,7 +79,7 @@ from crtlib.screening.value_lists import (
     MIN_VALUE_CHARACTERS,
     ListedValue,
     ValueFinder,
-    compile_value_pattern,
+    find_as_written,
     search_form_of,
 )
 from crtlib.text import customersim, identity, multiwoz, records
@@ -417,15 +417,14 @@ def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]
         k for k, n in enumerate(lengths) if MIN_VALUE_CHARACTERS <= n <= MAX_VALUE_CHARACTERS
     ]
     find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in findable])
-    exact = {k: compile_value_pattern(value) for k, value in enumerate(values) if k not in findable}
+    exact = {k: value for k, value in enumerate(values) if k not in findable}
     for start, end in spoken_spans(point):
         words = point.text[start:end]
         for (s,) in find(words)[0] if findable else ():
             places[int(s.kind)].append(Secret("", start + s.start, start + s.end))
-        for k, pattern in exact.items():
+        for k, value in exact.items():
             places[k] += [
-                Secret("", start + match.start(), start + match.end())
-                for match in pattern.finditer(words)
+                Secret("", start + a, start + b) for a, b in find_as_written(value, words)
             ]
     return places
 
@@ -835,13 +834,17 @@ class RateCounter:
             )
 
     def _places_of_values(self, point: Point) -> dict[str, list[Secret]]:
-        """The places of each labelled value of a point, which is one secret wherever it occurs."""
+        """The places of each labelled value of a point, which is one secret wherever it occurs and
+        in each of the spellings that are labelled."""
         places: dict[str, list[Secret]] = {}
+        spellings: dict[str, list[Secret]] = {}
         for s in point.secrets:
-            places.setdefault(_comparable_value(point, s), []).append(s)
+            some = places.setdefault(_comparable_value(point, s), [])
+            some.append(s)
+            spellings[point.text[s.start : s.end]] = some
         if self.find_values_in_whole_point:
-            values = [point.text[some[0].start : some[0].end] for some in places.values()]
-            for some, more in zip(places.values(), _find_value_places(point, values), strict=True):
+            found = _find_value_places(point, list(spellings))
+            for some, more in zip(spellings.values(), found, strict=True):
                 some += more
         return places
 

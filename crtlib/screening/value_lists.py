@@ -16,6 +16,7 @@ from pathlib import Path
 import ahocorasick
 import pandas as pd
 import pyarrow.parquet as pq
+import regex as regular
 
 from crtlib import files
 from crtlib.checks import find_repeated_name
@@ -66,7 +67,7 @@ _EQUIVALENT_CHARACTERS = {
 }
 UNSPACED_SCRIPTS = (
     "\u0590-\u08ff\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u1950-\u1aaf\u3005-\u3007"
-    "\u3040-\u312f\u31a0-\u31ff\u3400-\u9fff\ua960-\ua97f\uaa60-\uaadf\uac00-\ud7ff\uf900-\ufaff"
+    "\u3021-\u31ff\u3400-\u9fff\ua960-\ua97f\ua9e0-\ua9ff\uaa60-\uaadf\uac00-\ud7ff\uf900-\ufaff"
     "\uff66-\uffdc\U00020000-\U0003ffff"
 )
 """Scripts that write a word without a space before the next one or before its inflection, as a
@@ -74,6 +75,7 @@ character set of a regular expression: Hebrew, Arabic and related scripts, Thai,
 Burmese, Khmer, Hangul, Kana and Han."""
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED_SCRIPTS}]")
 
+_ORDINAL_SIGNS = "\u00aa\u00ba"  # as in "N\u00ba 5"
 _DIGIT_SEPARATORS = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
 
 
@@ -195,27 +197,41 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
 def _is_within_word(beside: str, edge: str) -> bool:
     """Whether the character ``beside`` the ``edge`` of a value makes the value part of a longer
     word. It does not where one of the two is from a script without spaces, as in a sentence about a
-    number."""
+    number, where it is a raised or circled number, or where the edge is a sign such as "@"."""
     if edge.isdecimal() and beside.isdecimal():  # in any script, a number ends with its digits
         return True
     unspaced = _UNSPACED_CHARACTER.match(edge) or _UNSPACED_CHARACTER.match(beside)
-    return beside.isalnum() and not unspaced
+    is_part_of_word = _is_letter_or_digit(edge) or unicodedata.category(edge)[0] == "M"
+    return is_part_of_word and _is_letter_or_digit(beside) and not unspaced
 
 
-def compile_value_pattern(value: str) -> re.Pattern[str]:
-    """A pattern that finds a value as it is written, unless it is part of a longer word or number.
+def _is_letter_or_digit(char: str) -> bool:
+    return (char.isalpha() or char.isdecimal()) and char not in _ORDINAL_SIGNS
 
-    >>> [bool(compile_value_pattern(x).search(y))
+
+def find_as_written(value: str, text: str) -> Iterator[tuple[int, int]]:
+    """The places of a value as it is written, unless it is part of a longer word or number there.
+
+    >>> [list(find_as_written(x, y))
     ...  for x, y in (("12", "no. 12a"), ("12", "\\u7b2c12\\u53f7"), ("\\u7530", "\\u5c71\\u7530"))]
-    [False, True, True]
+    [[], [(1, 3)], [(1, 2)]]
     """
-    part_of_word = rf"(?:[^\W_{UNSPACED_SCRIPTS}]|\d)"
-    first, last = value[:1], value[-1:]
-    before = "" if _UNSPACED_CHARACTER.match(first) and not first.isdecimal() else part_of_word
-    after = "" if _UNSPACED_CHARACTER.match(last) and not last.isdecimal() else part_of_word
-    return re.compile(
-        (f"(?<!{before})" if before else "") + re.escape(value) + (f"(?!{after})" if after else "")
-    )
+    start = text.find(value)
+    while start >= 0:
+        end = start + len(value)
+        before, after = text[max(0, start - 1) : start], text[end : end + 1]
+        if not (_is_within_word(before, value[0]) or _is_within_word(after, value[-1])):
+            yield start, end
+        start = text.find(value, start + 1)
+
+
+def _words_of_name(name: str) -> list[str]:
+    """The words of a name that have at least three letters, with their accents and vowel signs.
+
+    >>> _words_of_name("Nu\\u0303n\\u0303ez de la Cruz") == ["Nu\\u0303n\\u0303ez", "Cruz"]
+    True
+    """
+    return regular.findall(r"(?:[^\W\d_\p{M}][\p{M}\p{Cf}]*){3,}", name)
 
 
 def _values_of_people(cells: pd.DataFrame) -> list[ListedValue]:
@@ -233,7 +249,7 @@ def _values_of_people(cells: pd.DataFrame) -> list[ListedValue]:
         for column, kind in kinds.items():
             values = [row[column]]
             if kind == "name":
-                values += re.findall(r"[^\W\d_]{3,}", row[column])
+                values += _words_of_name(row[column])
             listed += [
                 ListedValue(value, kind, number)
                 for value in dict.fromkeys(values)
@@ -281,8 +297,8 @@ class ValueFinder:
                 before, after = text[max(0, start - 1) : start], text[end : end + 1]
                 if _is_within_word(before, text[start]) or _is_within_word(after, text[end - 1]):
                     continue
-                while end < len(text) and unicodedata.combining(text[end]):
-                    end += 1  # the accent of the last letter
+                while end < len(text) and unicodedata.category(text[end])[0] == "M":
+                    end += 1  # the accents and vowel signs of the last letter
                 spans.append(Secret(kind, start, end))
                 row_numbers.update(numbers)
         spans.sort(key=lambda s: s.start - s.end)
@@ -318,7 +334,7 @@ def list_policy(file: str) -> Policy:
     for number, row in numbered if "secret" in cells else ():
         values = [row["secret"]] * bool(row["secret"].strip())
         if values and row.get("parts", "").strip().lower() in ("yes", "true", "1"):
-            values += re.findall(r"[^\W\d_]{3,}", row["secret"])
+            values += _words_of_name(row["secret"])
         rows += [ListedValue(value, row.get("kind") or "listed", number) for value in values]
     if not rows:
         raise ValueError(f"{where}: holds no value")

@@ -678,6 +678,10 @@ REPEATS = rows(
      "digest_teaching_person(p.user, p.dialogue_id) for p in points",
      "digest_teaching_person(p.user, p.dialogue_id) for p in points if p.secrets",
      "release/test_drawn_turns.py::test_people_who_taught_are_left_out_whatever_they_said"),
+    ("one spelling of a short value is looked for", "RateCounter._places_of_values",
+     "spellings[point.text[s.start : s.end]] = some",
+     "spellings[point.text[some[0].start : some[0].end]] = some",
+     "screening/test_rates.py::test_each_labelled_spelling_of_a_short_value_is_looked_for"),
     ("a value is looked for in the marked turn alone", "RateCounter._places_of_values",
      "if self.find_values_in_whole_point:", "if False:",
      "release/test_repeated_messages.py::"
@@ -1171,6 +1175,16 @@ UNITS = rows(
     ("a number of another script ends within its digits", "_is_within_word",
      "if edge.isdecimal() and beside.isdecimal():", "if False:",
      "test_a_number_of_any_script_ends_with_its_digits"),
+    ("a value beside a raised or circled number is part of a word", "_is_letter_or_digit",
+     "(char.isalpha() or char.isdecimal()) and char not in _ORDINAL_SIGNS", "char.isalnum()",
+     "test_a_value_beside_a_script_without_spaces_is_found"),
+    ("the vowel sign at the end of a value stays legible", "ValueFinder.__call__",
+     'unicodedata.category(text[end])[0] == "M"', "unicodedata.combining(text[end])",
+     "screening/test_own_policies.py::test_a_value_is_found_as_people_write_it"),
+    ("the words of a name end at their accents", "_words_of_name",
+     r"[\p{M}\p{Cf}]*", "",
+     "screening/test_own_policies.py::"
+     "test_the_words_of_a_name_have_their_accents_and_vowel_signs"),
 ) + rows(
     "screening.policy_names",
     "release/test_counted_judgements.py",

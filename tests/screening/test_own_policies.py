@@ -79,6 +79,9 @@ def listed(tmp_path):
         ("4111111111111111", "4111·1111_1111\u200e1111", ["4111·1111_1111\u200e1111"]),
         ("İpek Işık", "IPEK ISIK", ["IPEK ISIK"]),
         ("straße 5", "STRASSE 5", ["STRASSE 5"]),
+        ("48213", "48213ㅋㅋ, Nº48213, \u246048213", ["48213"] * 3),
+        ("अनुराधा", "मैं अनुराधा हूँ", ["अनुराधा"]),
+        ("มาลี", "ชื่อมาลีครับ", ["มาลี"]),
         ("mask", f"a {MASK} and a mask", ["mask"]),
         ("ann lee", "ann lee lee smith ann  lee", ["ann lee", "ann  lee"]),
     ],
@@ -105,6 +108,17 @@ def test_lists_have_kinds_and_parts_in_csv_and_parquet(tmp_path):
             ("name", "lovelace"), ("listed", "0017"), ("name", "Ada king lovelace")
         ]  # fmt: skip
         assert not policy.learned and policy.own_words
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("Nu\u0303n\u0303ez Roca", "Núñez"), ("अनुराधा शर्मा", "शर्मा")]
+)
+def test_the_words_of_a_name_have_their_accents_and_vowel_signs(tmp_path, name, word):
+    """Fault: a name was cut at each of them, so that its pieces were too short to look for."""
+    file = tmp_path / "people.csv"
+    for content in (f"name;phone\n{name};\n", f"secret,parts\n{name},yes\n"):
+        file.write_text(content, encoding="utf-8")
+        assert flagged(policy_names.policy_by_name(f"list:{file}"), f"so {word} said") == [word]
 
 
 def test_values_that_stand_in_many_turns_are_warned_of_in_one_line_by_their_rows(listed):

@@ -66,6 +66,19 @@ def test_a_value_after_control_characters_leaves_a_trace_where_the_policy_passes
 
 
 # --------------------------------------------------------------------------- what is counted
+def test_each_labelled_spelling_of_a_short_value_is_looked_for():
+    """Fault: a value too short to be compared was looked for as its first label has it, so that the
+    last "LI" counted as no miss and left no trace."""
+    first = (Secret("name", 5, 7), Secret("name", 9, 11))
+    point = Point("d", "u", "I am Li. LI it is: LI", first, dialogue_id="d")
+    counter = rates.RateCounter(
+        flagging("labels", lambda p: first if MASK not in p.text else ()),
+        regex_policies.everything_policy,
+        find_values_in_whole_point=True,
+    )
+    assert {(judged.miss, judged.trace) for judged in counter.add([point])} == {(True, True)}
+
+
 def test_recall_is_neither_gamma_nor_delta2():
     """A policy that flags half of each secret, or a neighbour: recall is wrong on both sides."""
     some = points(*(f"my pin is [{n}] now" for n in range(1000, 1100)))
