@@ -82,7 +82,10 @@ def json_records(tasks: Sequence[LabelTask], flags: PrefilledSpans) -> list[dict
     return [
         {
             **{name: getattr(t, name) for name in ("task", "part", "text", "before", "after")},
-            **{"done": False, "secrets": [asdict(s) for s in flags.get(t.task, ())]},
+            "done": False,
+            "secrets": [
+                {**asdict(s), "value": t.text[s.start : s.end]} for s in flags.get(t.task, ())
+            ],
         }
         for t in tasks
     ]

@@ -119,12 +119,15 @@ def import_labels(
             of two kinds, an unknown kind or task, and unread turns.
 
     Guarantee:
-        Marks on the turns of one set are never taken for marks on those of another. The registry
+        Marks on the turns of one set are never taken for marks on those of another, and no mark
+        moves to other characters. The registry
         has a reading before the folder does, so even if this is killed nobody can certify by the
         reading before it; the same import, run again, repairs it. A turn that was left unread
         counts as a failure until somebody has read it. Tests:
         ``tests/release/test_drawn_turns.py::test_an_export_of_other_labels_is_refused``,
         ``tests/release/test_drawn_turns.py::test_a_reading_is_known_before_its_folder_holds_it``,
+        ``tests/text/test_labels.py::
+        test_a_place_that_depends_on_how_a_tool_counts_is_refused``,
         ``tests/release/test_unread_turns.py::
         test_nobody_reads_a_second_time_what_was_not_read_whole``,
         ``tests/text/test_labels.py::test_somebody_else_reads_what_the_first_left_undecided``.
@@ -292,6 +295,21 @@ def locate_secret(text: str, s: ExportedSpan, way: str) -> Secret | None:
     return Secret(s.kind, start, end) if start < end and s.value in (None, marked) else None
 
 
+def _check_offsets_are_clear(
+    tasks: Mapping[str, LabelTask], done: Mapping[str, tuple[str, list[ExportedSpan]]]
+) -> None:
+    """Raise ``ValueError`` for a span without a value that is at another place if its offsets count
+    UTF-16: nothing says which of the two was marked."""
+    for task, (where, spans) in done.items():
+        for s in spans:
+            places = {locate_secret(tasks[task].text, s, way) for way in OFFSET_CODECS}
+            if s.value is None and len(places) > 1:
+                raise ValueError(
+                    f"{where}: a span is at one place if offsets count code points, and at another "
+                    "if they count UTF-16; give each span its value"
+                )
+
+
 def _read_export(
     path: Path, tasks: Mapping[str, LabelTask], kinds: Sequence[str], page: str
 ) -> tuple[MarkedSpans, Any]:
@@ -342,6 +360,8 @@ def _read_export(
     every = [(tasks[task].text, s) for task, (_, spans) in done.items() for s in spans]
     ways = [way for way in OFFSET_CODECS if all(locate_secret(text, s, way) for text, s in every)]
     way = [*ways, *OFFSET_CODECS][0]
+    if told is None and len(ways) > 1:  # our own page counts code points
+        _check_offsets_are_clear(tasks, done)
     secrets: MarkedSpans = {}
     merged = inside = 0
     undecided = {a for a in doubted if a not in done}

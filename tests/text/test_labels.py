@@ -266,8 +266,9 @@ def from_page(home, tasks, count=lambda text, offset: offset):
     return "export.json", json.dumps(export)
 
 
-def vars_of(s):
-    return {"kind": s.kind, "start": s.start, "end": s.end}
+def vars_of(s, text=None):
+    mark = {"kind": s.kind, "start": s.start, "end": s.end}
+    return mark if text is None else mark | {"value": text[s.start : s.end]}
 
 
 def from_labelstudio(home, tasks, count=lambda text, offset: offset):
@@ -300,7 +301,7 @@ def lines_of(home):
 
 def from_jsonl(home, tasks):
     given = [
-        t | {"done": True, "secrets": [vars_of(s) for s in spans(t["text"])]}
+        t | {"done": True, "secrets": [vars_of(s, t["text"]) for s in spans(t["text"])]}
         for t in lines_of(home)
     ]
     return "export.jsonl", "\n".join(map(json.dumps, given))
@@ -345,6 +346,27 @@ def test_a_tool_that_counts_utf16_is_understood_if_its_whole_file_agrees(home):
     (home / name).write_text(content)
     assert take(home, home / name)["offsets"] == "UTF-16"
     assert adjudication.read_labelled_turns(home / "labels") == [(t, spans(t.text)) for t in tasks]
+
+
+def test_a_place_that_depends_on_how_a_tool_counts_is_refused(home):
+    """Fault: without a value, UTF-16 was taken for code points, so that a mark moved to other
+    characters wherever an emoji is before it."""
+    tasks = draw(home, forms=["jsonl"])
+    number, task = next((k, t) for k, t in enumerate(tasks, 1) if t.text == TEXTS[0])
+    secret = spans(task.text)[-1]
+    given = [t | {"done": True, "secrets": []} for t in lines_of(home)]
+    start, end = (units(task.text, at) for at in (secret.start, secret.end))
+    mark = {"kind": secret.kind, "start": start, "end": end}
+    for value in ({}, {"value": task.text[secret.start : secret.end]}):
+        given[number - 1]["secrets"] = [mark | value]
+        (home / "e.jsonl").write_text("\n".join(map(json.dumps, given)))
+        if value:
+            assert take(home, home / "e.jsonl")["offsets"] == "UTF-16"
+            marked = dict(adjudication.read_labelled_turns(home / "labels"))
+            assert marked[task] == (secret,)
+        else:
+            with pytest.raises(ValueError, match=f"task {number}: a span is at one place if"):
+                take(home, home / "e.jsonl")
 
 
 def test_no_tool_sees_a_carriage_return_that_it_could_drop(home):
@@ -447,7 +469,7 @@ def test_two_readers_are_compared_and_both_kept(home):
     for who, wrong in (("a", None), ("b", TEXTS[3])):
         given = lines_of(home)
         for t in given:
-            known = [vars_of(s) for s in spans(t["text"]) if t["text"] != wrong]
+            known = [vars_of(s, t["text"]) for s in spans(t["text"]) if t["text"] != wrong]
             t |= {"done": True, "secrets": known}
         (home / f"{who}.jsonl").write_text("\n".join(map(json.dumps, given)))
     take(home, home / "a.jsonl", annotator="ada")
@@ -678,9 +700,10 @@ def test_the_page_has_no_network_and_hashes_its_script(home):
 
 def reading(home, name, marks, tasks, **options):
     """Import as a reader who marks ``marks(task)`` in each of the tasks."""
+    secrets = [[vars_of(s, t.text) for s in marks(t)] for t in tasks]
     lines = [
-        {"task": t.task, "text": t.text, "done": True, "secrets": [vars_of(s) for s in marks(t)]}
-        for t in tasks
+        {"task": t.task, "text": t.text, "done": True, "secrets": marked}
+        for t, marked in zip(tasks, secrets, strict=True)
     ]
     (home / f"by {name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return take(home, home / f"by {name}.jsonl", **options)
