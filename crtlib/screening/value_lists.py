@@ -88,9 +88,16 @@ def _normalise_character(char: str) -> str:
         return " "
     if not without_unseen_marks(char):
         return ""
-    parts = (c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
+    parts = (c for c in unicodedata.normalize("NFKD", char) if not _is_accent(c))
     folded = unicodedata.normalize("NFKD", "".join(parts).casefold())
-    return "".join(str(unicodedata.decimal(c, "")) or c for c in folded)
+    return "".join(
+        str(unicodedata.decimal(c, "")) or _EQUIVALENT_CHARACTERS.get(c, c) for c in folded
+    )
+
+
+def _is_accent(char: str) -> bool:
+    """Whether a character is an accent, or encloses the one before it as a keycap does."""
+    return bool(unicodedata.combining(char)) or unicodedata.category(char) == "Me"
 
 
 _ASCII_AS_COMPARED = {code: _normalise_character(chr(code)) for code in range(128)}
@@ -231,7 +238,8 @@ def _words_of_name(name: str) -> list[str]:
     >>> _words_of_name("Nu\\u0303n\\u0303ez de la Cruz") == ["Nu\\u0303n\\u0303ez", "Cruz"]
     True
     """
-    return regular.findall(r"(?:[^\W\d_\p{M}][\p{M}\p{Cf}]*){3,}", name)
+    words: list[str] = regular.findall(r"(?:[^\W\d_\p{M}][\p{M}\p{Cf}]*){3,}", name)
+    return words
 
 
 def _values_of_people(cells: pd.DataFrame) -> list[ListedValue]:
