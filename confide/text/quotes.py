@@ -36,6 +36,7 @@ _HOUR = re.compile(r"(?<!\d)\d{1,2}[:.h]\d\d(?!\d)")
 _ENDS_IN_MAILBOX = re.compile(r"<[^<>]{1,320}@[^<>]{1,320}>\s?[:：]$")
 _MARK = re.compile(r"\s{0,3}>(?!\s?[:：]\s*$)")
 """The start of a quoted line; not ">:", the end of a mailbox that a program broke across lines."""
+_LINE_BREAK = re.compile("\n|\r(?!\n)|[\x85\u2028\u2029]")
 MAX_ANNOUNCEMENT_LENGTH = 400
 """The most characters in an announcement of a quotation, which has up to three lines."""
 HEADER_LINES_LOOKED_AT = 8
@@ -56,7 +57,7 @@ def strip_quotes(text: str) -> tuple[str, int]:
     ('Ja.', 4)
     """
     kept: list[str] = []
-    quoted, place, lines = 0, 0, text.split("\n")
+    quoted, place, lines = 0, 0, _LINE_BREAK.split(text)
     while place < len(lines):
         if _begins_another_mail(lines, place):
             quoted += len(lines) - place
@@ -80,9 +81,10 @@ def strip_quotes(text: str) -> tuple[str, int]:
 def looks_quoted(text: str) -> bool:
     """Whether some line still looks as if another mail followed: a "From" line with an address, an
     "Original Message" line, or a line that says who wrote what follows."""
-    if "\n" not in text or not any(sign in text for sign in (":", "：", "--")):
+    lines = _LINE_BREAK.split(text)
+    if len(lines) == 1 or not any(sign in text for sign in (":", "：", "--")):
         return False
-    for line in map(str.strip, text.split("\n")):
+    for line in map(str.strip, lines):
         if len(line) <= MAX_ANNOUNCEMENT_LENGTH and (
             (_HEADER_LINES["from"].match(line) and _ADDRESS.search(line))
             or _announces(line)

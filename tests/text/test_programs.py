@@ -83,6 +83,14 @@ def test_what_only_resembles_a_history_stays(text):
     assert strip_quotes(text) == (text, 0)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x85", "\u2028", "\u2029"])
+def test_quotations_are_found_whatever_ends_a_line(end):
+    """Fault: after a lone carriage return, or a separator of Unicode, all of it was one line."""
+    mail = end.join(["Yes.", "", "On Monday, Bob wrote:", "> my PIN is 4821", "Ann"])
+    text, quoted = strip_quotes(mail)
+    assert (text.split(), quoted) == (["Yes.", "Ann"], 2) and looks_quoted(mail)
+
+
 def test_answers_between_quotations_stay_and_what_is_left_is_counted(tmp_path):
     assert (
         strip_quotes("On Monday Bob wrote:\n> Shall we?\nYes.\n> When?\nAt 5.")[0] == "Yes.\nAt 5."
