@@ -6,7 +6,7 @@
 >>> guess_columns(["body", "content"], {}, where="mails.csv")
 Traceback (most recent call last):
 ...
-ValueError: mails.csv: columns 'body' and 'content' could both be the text; say --text
+ValueError: mails.csv: columns 'body' and 'content' could both be the text; use --text
 """
 
 from __future__ import annotations

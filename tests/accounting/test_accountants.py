@@ -460,7 +460,9 @@ def test_an_accountant_that_is_not_installed_is_named_with_its_extra(
         if name.partition(".")[0] == package:
             monkeypatch.setitem(sys.modules, name, None)
     accountants.cached_profile.cache_clear()
-    with pytest.raises(ValueError, match=rf"{package}'s, .* pip install 'crtlib\[accountants\]'"):
+    with pytest.raises(
+        ValueError, match=rf"needs {package}, .* pip install 'crtlib\[accountants\]'"
+    ):
         accountants.cached_profile(
             ((0.1, 1.5, 7),), accountant, neighbouring_relation="add_or_remove"
         )(1e-5)

@@ -284,7 +284,7 @@ def test_a_model_whose_layers_transformers_does_not_name_is_refused_in_one_line(
         pytest.fail("it ended in a traceback")
     said = error.splitlines()[-1]  # after the bar of what was saved
     assert code == 2 and not (tmp_path / "m").exists()
-    assert "is a Llama4ForCausalLM, of which transformers does not say what its output" in said
+    assert "is a Llama4ForCausalLM, for which transformers does not say what its output" in said
     assert not (tmp_path / f"{corpus.name}.odometer").exists()
 
 

@@ -416,7 +416,7 @@ def test_how_many_were_drawn_is_told_apart_from_how_many_there_are():
     """Thirty turns of a text of 70 conversations were "30 turns of 70 people", and one pair that
     had been judged "1 pairs"."""
     advice = library.Advice((), 0, "plan 1", (), 30, 70, 1, "conversations")
-    said = "30 turns, each of another of the text's 70 conversations; they have judged 1 pair,"
+    said = "30 turns, each from a different one of the text's 70 conversations; they have judged 1"
     assert said in " ".join(advice.text().split())
 
 

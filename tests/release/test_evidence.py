@@ -66,14 +66,14 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
         == 0
     )
     code, _, error = run(*words, "--force", "--report", tmp_path / "elsewhere")
-    assert code == 2 and "elsewhere is not of the text that the certificate is of" in error
+    assert code == 2 and "elsewhere is not on the text of the certificate" in error
     edit_json(tmp_path / "report" / "report.json", lambda c: c["summary"].update(runs=0))
     code, _, error = run(*words, "--force", "--report", tmp_path / "report")
     assert code == 3 and "report.json: does not match its SHA-256" in error
     edit_json(tmp_path / "report" / "crtlib.json", lambda c: c["inputs"].update(model="0" * 64))
     edit_json(tmp_path / "report" / "crtlib.json", lambda c: c["files"].clear())
     code, _, error = run(*words, "--force", "--report", tmp_path / "report")
-    assert code == 2 and "report: holds no crtlib.json as it was written" in error
+    assert code == 2 and "report: has no intact crtlib.json" in error
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
         ({}, 0.01, "tests at confidence 0.01, must be 0.95; audit without --confidence"),
         ({}, 0.9999, "tests at confidence 0.9999, must be 0.95"),
         ({"guesses": 2}, 0.95, "guesses on a chosen number of canaries; audit without --guesses"),
-        ({"seed": 3}, 0.95, "drew its coins from a chosen seed; audit without --seed"),
+        ({"seed": 3}, 0.95, "drew coins by a chosen seed; audit without --seed"),
     ],
 )
 def test_no_option_of_an_audit_makes_it_another(

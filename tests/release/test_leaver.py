@@ -75,7 +75,7 @@ def test_what_was_learned_without_noise_is_said(texts):
     page, said = leaver.render_leaver_page(told), "\n".join(leaver.format_leaver(told))
     assert "1 of these may have learned without noise what a search left plain" in page
     assert "1 of them may have learned without noise what a search left plain" in said
-    assert "1 model promises nothing of this person" in page and "at most 2<" in page
+    assert "1 model promises nothing about this person" in page and "at most 2<" in page
     assert "an earlier model may have learned without noise exactly the secrets of a text" in page
     assert "nothing is promised about such messages" in said and "or void: nothing is" in said
     assert not any("Quux" in shown or "4711" in shown for shown in (page, said, str(told)))

@@ -120,7 +120,7 @@ def test_two_models_of_one_run_are_void_and_count_twice(tmp_path, monkeypatch):
     assert len({e.run for e in odometer.read_entries(home)}) == 1
     for name in ("first", "one"):
         made = make_certificate(tmp_path / name, tmp_path / f"{name}.html")
-        assert made["verdict"] == "void" and "other model" in made["void_because"][0]
+        assert made["verdict"] == "void" and "about the model" in made["void_because"][0]
     assert spending.sum_spending(odometer.read_entries(home)).runs == 2
 
 

@@ -73,6 +73,6 @@ def test_a_new_run_after_one_of_0_3_says_so(old):
 
 
 def test_a_folder_that_it_screened_is_refused_in_one_line(old):
-    with pytest.raises(ValueError, match=r"screened: was screened by another version .* anew$"):
+    with pytest.raises(ValueError, match=r"screened: was screened by another version .* again$"):
         train_on_corpus.train(old / "screened", out=old / "new", **SMALL)
     assert not (old / "new").exists()

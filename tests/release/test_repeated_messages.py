@@ -113,7 +113,7 @@ def test_what_is_screened_by_likeness_has_no_certificate(tmp_path, likeness):
     path = write(tmp_path / "c.jsonl", said)
     how = ScreeningOptions("everything", "everything", dedup_by=likeness)
     outcome = folders_of_screening.screen_into_folder(path, tmp_path / "s", how)
-    assert any("has no certificate" in note for note in outcome.notes)
+    assert any("nothing trained on this folder has a certificate" in note for note in outcome.notes)
     trained = train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
     assert not trained.holds and "void: What is a duplicate was decided by likeness" in (
         trained.promise

@@ -302,7 +302,7 @@ def test_what_a_policy_of_a_package_reads_elsewhere_is_assumed_to_be_as_it_was()
     names = {"pi": {"name": "cautious+house:x"}, "pi_c": {"name": "house:x"}}
     record = {"labels": {"drawn": "at_random"}, "rates": {"trace": {}}, "policies": names}
     (said,) = assumptions.assume_of_labels(record)
-    assert said.startswith("what makes house:x and is no file of its own package")
+    assert said.startswith("whatever house:x depends on outside its own package")
     assert not assumptions.assume_of_labels(record | {"policies": {"pi": {"name": "list:a.csv"}}})
     given = record | {"labels": {"drawn": "given"}, "rates": rates}
     assert said not in assumptions.assume_of_labels(given)

@@ -372,7 +372,7 @@ def test_a_summary_of_another_form_is_one_line(home):
             place[last] = new
             path.write_text(json.dumps(value))
             mark_again(home / "s", path)
-            with pytest.raises(ValueError, match=r"summary\.json: is not of the form") as told:
+            with pytest.raises(ValueError, match=r"summary\.json: is not in the format") as told:
                 screened_folder.read_screening_summary(home / "s")
             assert "\n" not in str(told.value)
 

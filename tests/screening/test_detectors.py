@@ -270,7 +270,7 @@ def test_tags_of_every_style_are_read():
         ),
         (
             lambda: policy_names.policy_by_name("ner:/no/such/folder"),
-            "'/no/such/folder': is no folder",
+            "'/no/such/folder': is neither a folder",
         ),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
             policy_names.REGISTERED_MAKERS, name, policy_names.PolicyMaker(name, "", make)
         )
     for name in ("loose", "bound", "cautious+loose"):
-        with pytest.raises(ValueError, match=f"policy='{re.escape(name)}': is made by code that"):
+        with pytest.raises(ValueError, match=f"policy='{re.escape(name)}': comes from code that"):
             policy_names.check_policy_files_known(name)
     policy_names.check_policy_files_known("cautious+packed")
     before = policy_names.policy_digest("packed")

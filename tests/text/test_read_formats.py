@@ -85,7 +85,7 @@ BROKEN = {
     "latin.csv": ("customer,body\nann,Gr\u00fc\u00dfe\n".encode("cp850"), "--encoding cp850"),
     "short.csv": (b"customer,body\nann\n", "row 2"),
     "nouser.csv": (b"customer,body\n,hello\n", "row 2, column customer: is empty"),
-    "guess.csv": (b"customer,body,content\nann,a,b\n", "say --text"),
+    "guess.csv": (b"customer,body,content\nann,a,b\n", "use --text"),
     "quote.csv": (b'customer,body\nann,"open\n', "row 2"),
     "fake.parquet": (b"PAR1junkPAR1", "in.fake.parquet: "),
     "half.jsonl": (GOOD[:40], "row 1"),

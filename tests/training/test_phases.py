@@ -236,7 +236,7 @@ def test_refusals():
             phase(sampling_probability=(0.1, bad))
     with pytest.raises(ValueError, match=r"noise_multiplier=-1.0: must be"):
         phase(noise_multiplier=-1.0)
-    with pytest.raises(ValueError, match="sampling_probability: 2 for 15 points"):
+    with pytest.raises(ValueError, match="sampling_probability: 2 values for 15 points"):
         short = phase(sampling_probability=(0.1, 0.2))
         train_model(build_model(SPEC, 0), [short], PARTS, seed=0)
     with pytest.raises(ValueError, match="incidence: has 4 points, the phase 15"):
