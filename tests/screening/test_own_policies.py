@@ -394,19 +394,25 @@ def test_a_strangers_policy_that_was_taught_is_known_by_its_name(monkeypatch):
         assert policy_names.is_learned("guest") is learned
 
 
+def install_package(folder, name, code, policy):
+    """A package of one file, which announces a policy by an entry point."""
+    (folder / f"{name}.py").write_text(code)
+    info = folder / f"{name}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[crtlib.policies]\n{policy}\n")
+
+
 def test_an_installed_policy_that_was_taught_is_known_before_it_was_made(tmp_path, monkeypatch):
     """Fault: the first question loaded the package, and took its policy for one that learns
     nothing, so the labels that taught it might judge it."""
-    (tmp_path / "pupil.py").write_text(
+    code = (
         "from crtlib.screening import regex_policies\n"
         "from crtlib.screening.policy import register_policy\n"
         "@register_policy('pupil', learned=True)\n"
         "def make(argument):\n    return regex_policies.none_policy\n"
     )
-    info = tmp_path / "pupil-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pupil\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[crtlib.policies]\npupil = pupil:make\n")
+    install_package(tmp_path, "pupil", code, "pupil = pupil:make")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(policy, "REGISTERED_MAKERS", dict(policy.REGISTERED_MAKERS))
     monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy.REGISTERED_MAKERS)
@@ -420,14 +426,11 @@ def test_a_name_of_a_policy_is_lower_case_letters_digits_and_underscores(name):
 
 
 def test_an_installed_package_adds_a_policy_by_an_entry_point(tmp_path, monkeypatch):
-    (tmp_path / "guest.py").write_text(
+    code = (
         "from crtlib.screening import regex_policies\n"
         "def nothing(argument):\n    return regex_policies.none_policy\n"
     )
-    info = tmp_path / "guest-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[crtlib.policies]\nnothing = guest:nothing\n")
+    install_package(tmp_path, "guest", code, "nothing = guest:nothing")
     monkeypatch.syspath_prepend(tmp_path)
     assert metadata.entry_points(group=policy_names.POLICY_ENTRY_POINTS)
     assert "nothing" in policy_names.available_policies()
