@@ -283,5 +283,5 @@ def format_adjudication(summary: Mapping[str, Any]) -> str:
         time = f"{row['hours']:.1f} hours"
         lines.append(f"  {how:<20}{row['turns']:>8,} turns {time:>12}  at most {most:>8}")
     if summary["reach"]:
-        lines.append("note: the bound for one reader takes its marks as complete; others do not")
+        lines.append("note: the bound for one reader takes all marks as complete; others do not")
     return "\n".join([*lines, *(f"{summary['out']}/{name}" for name in summary["files"])])

@@ -169,7 +169,7 @@ def _reasons_for_a_delta_of_one(
     if is_of_another_law:
         yield (
             "The labels that judged an earlier run on this text were drawn by another law than "
-            "those that judged this run, or a third one, so their rates do not add up: judge all "
+            "those that judged this run, or another one, so their rates do not add up: judge all "
             f"by labels from one draw; {STRIKE_UNSEEN}"
         )
     smaller = spent.of_smaller_points(trained.files_promise.unit, trained.files_promise.holds)
@@ -178,7 +178,7 @@ def _reasons_for_a_delta_of_one(
         yield (
             "The rates of an earlier run on this text are for smaller data points, such as "
             "messages where these are conversations: of the messages that say a secret, one may "
-            "have been learned without noise, whoever said it, so they bound nothing here. "
+            "have been learned without noise, whoever said it, so those rates bound nothing here. "
             "Train with that unit, or leave nothing without noise there (--conservative "
             f"everything, or dpsgd); {STRIKE_UNSEEN}"
         )
