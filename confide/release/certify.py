@@ -265,8 +265,8 @@ def _verdict_line(value: Mapping[str, Any]) -> str:
 
 def _say_promises_little(value: Mapping[str, Any]) -> str:
     """A warning if delta is above 1/n, as a model that publishes one of n at random would keep such
-    a promise. For a promise about any one message, n is the number of messages; for any other it is
-    the number of people, with whom the draw of a random secret begins.
+    a promise. For a promise about any one message or conversation, n is the number of these; for
+    any other it is the number of people, with whom the draw of a random secret begins.
 
     >>> bayesian = {"kind": BAYESIAN_KIND, "secret": {"delta": 0.26}, "missed": {"delta": 1e-5}}
     >>> every = {"kind": "dp", "missed": {"delta": 0.1}}
@@ -275,15 +275,22 @@ def _say_promises_little(value: Mapping[str, Any]) -> str:
     ''
     >>> _say_promises_little({"guarantee": every, **text})
     'promises little, as delta is above one in 900 messages; '
+    >>> phases = {"phases": [{"kind": "private", "points": 40}]}
+    >>> talks = {"unit": "dialogue", "corpus": {"users": 3}, "mechanism": phases}
+    >>> _say_promises_little({"guarantee": every, **talks})
+    'promises little, as delta is above one in 40 conversations; '
     """
-    g, text = value["guarantee"], value["corpus"]
+    g, text, unit = value["guarantee"], value["corpus"], value["unit"]
     bayes = g["kind"] == BAYESIAN_KIND
-    of_messages = not bayes and value["unit"] == "turn"
-    many = text.get("turns" if of_messages else "users")
+    many, what = text.get("users"), "people"
+    if not bayes and unit == "turn":
+        many, what = text.get("turns"), "messages"
+    elif not bayes and unit == "dialogue":
+        private = [row for row in value["mechanism"]["phases"] if row["kind"] == "private"]
+        many, what = max((row["points"] for row in private), default=0), "conversations"
     delta = float(g["secret" if bayes else "missed"]["delta"])
     if not many or delta <= 1 / many:
         return ""
-    what = "messages" if of_messages else "people"
     return f"promises little, as delta is above one in {many:,} {what}; "
 
 

@@ -13,6 +13,7 @@ import tomllib
 from importlib import resources
 
 from crtlib.text.package_data import read_package_file
+from crtlib.text.writing import unify_writing
 
 _TABLE = tomllib.loads(
     read_package_file("replies.toml", resources.files("confide.text") / "templates")
@@ -36,7 +37,8 @@ _HOUR = re.compile(r"(?<!\d)\d{1,2}[:.h]\d\d(?!\d)")
 _ENDS_IN_MAILBOX = re.compile(r"<[^<>]{1,320}@[^<>]{1,320}>\s?[:：]$")
 _MARK = re.compile(r"\s{0,3}>(?!\s?[:：]\s*$)")
 """The start of a quoted line; not ">:", the end of a mailbox that a program broke across lines."""
-_LINE_BREAK = re.compile("\n|\r(?!\n)|[\x85\u2028\u2029]")
+_LINE_BREAK = re.compile("\n|\r(?!\n)|[\v\f\x85\u2028\u2029]")
+"""The end of a line, in the mail of any program: a word processor breaks lines at ``\\v``."""
 MAX_ANNOUNCEMENT_LENGTH = 400
 """The most characters in an announcement of a quotation, which has up to three lines."""
 HEADER_LINES_LOOKED_AT = 8
@@ -49,7 +51,9 @@ def strip_quotes(text: str) -> tuple[str, int]:
     Lines that begin with ``>`` are left out, with the lines that announce them. So is everything
     from a line on that says that another mail begins: "Original Message" between dashes, the header
     of the other mail (who, when, to whom or about what), or who wrote what follows and when, in the
-    languages of ``replies.toml``.
+    languages of ``replies.toml``. Marks that nobody sees, as those of direction that programs write
+    before a quotation in Hebrew or Arabic, do not hide a quoted line; the mail's own lines keep
+    theirs.
 
     >>> strip_quotes("I agree.\\n\\nOn Monday, Bob wrote:\\n> Shall we?\\nAnn")
     ('I agree.\\n\\nAnn', 2)
@@ -57,7 +61,9 @@ def strip_quotes(text: str) -> tuple[str, int]:
     ('Ja.', 4)
     """
     kept: list[str] = []
-    quoted, place, lines = 0, 0, _LINE_BREAK.split(text)
+    own_lines = _LINE_BREAK.split(text)
+    lines = [unify_writing(line) for line in own_lines]
+    quoted = place = 0
     while place < len(lines):
         if _begins_another_mail(lines, place):
             quoted += len(lines) - place
@@ -73,7 +79,7 @@ def strip_quotes(text: str) -> tuple[str, int]:
             quoted += len(lines) - place
             break
         else:
-            kept.append(lines[place])
+            kept.append(own_lines[place])
             place += 1
     return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip(), quoted
 

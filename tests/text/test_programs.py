@@ -83,12 +83,21 @@ def test_what_only_resembles_a_history_stays(text):
     assert strip_quotes(text) == (text, 0)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\v", "\f", "\x85", "\u2028", "\u2029"])
 def test_quotations_are_found_whatever_ends_a_line(end):
     """Fault: after a lone carriage return, or a separator of Unicode, all of it was one line."""
     mail = end.join(["Yes.", "", "On Monday, Bob wrote:", "> my PIN is 4821", "Ann"])
     text, quoted = strip_quotes(mail)
     assert (text.split(), quoted) == (["Yes.", "Ann"], 2) and looks_quoted(mail)
+
+
+@pytest.mark.parametrize("mark", ["\u200f", "\u202b", "\u2067", "\u200e\ufeff", "\u200b"])
+def test_a_mark_that_nobody_sees_does_not_hide_a_quotation(mark):
+    """Fault: a mark of direction before ``>`` or ``From:`` made the line the answerer's own."""
+    marked = "\n".join(f"{mark}{line}" for line in ["On Monday, Bob wrote:", "> PIN 4821"])
+    assert strip_quotes(f"\u200fכן.\n{marked}\nAnn") == ("\u200fכן.\nAnn", 2)
+    headed = f"Ok.\n{mark}From: Bob <bob@x.org>\n{mark}Sent: Monday\n{mark}To: Ann\nPIN 4821"
+    assert strip_quotes(headed)[0] == "Ok."
 
 
 def test_answers_between_quotations_stay_and_what_is_left_is_counted(tmp_path):

@@ -51,7 +51,8 @@ class Claim(BaseModel):
 
     ``left`` and ``right`` are arms of ``terms.yml``; ``metric`` is that of both, ``other`` that of
     ``right`` where it has another. Each of several metrics makes a row. Each value of the columns
-    ``cells`` makes a row; ``only`` restricts the rows; ``own`` is the paper's own corpus or model,
+    ``cells`` makes a row; ``only`` restricts the rows; a "constant" is a number that no seed
+    changes, as a count over a whole corpus; ``own`` is the paper's own corpus or model,
     without which a level cannot be compared. ``run`` names the run in ``terms.yml`` that would
     decide what is open (by default that of the table).
     """
@@ -72,7 +73,7 @@ class Claim(BaseModel):
     number: str = ""
     measure: Literal[
         "ratio", "log_ratio", "difference", "value", "leaks", "calm", "rate", "zero", "some",
-        "level", "calculation",
+        "level", "constant", "calculation",
     ]  # fmt: skip
     tables: tuple[str, ...] = ("laptop", "paper", "at_hand", "converged", "settled")
     left: str = ""

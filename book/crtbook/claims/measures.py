@@ -322,13 +322,20 @@ def _judge_comparison(claim: Claim, cell: DataFrame, metric: str) -> Evidence | 
         _select_arms(claim, cell),
         _seeds_at_first_look(claim, cell),
     )
+    if claim.measure == "constant":
+        if x.empty:
+            return None
+        (number,) = x.unique()  # more than one would not be a constant
+        exact = statistics.judge_calculation(number, "", side=claim.side, line=claim.line)
+        return replace(exact, seeds_of_interval=len(x), why="no seed changes it")
     if claim.measure in ("zero", "some"):
         zero = claim.measure == "zero"
         if x.empty:
             return None
         return statistics.judge_occurrence(x.tolist(), zero=zero, seeds_at_first_look=first)
     if claim.measure == "rate":
-        of = value_per_seed(cell, claim.left, claim.other, claim.at)
+        together = "sum" if claim.reduce == "sum" else "mean"
+        of = value_per_seed(cell, claim.left, claim.other, claim.at, together)
         hits_per_seed = x * of if claim.reduce == "mean" else x
         hits_and_totals = pd.concat([hits_per_seed, of], axis=1).dropna().round().astype(int)
         hits, n = hits_and_totals.to_numpy().T.tolist()
@@ -365,9 +372,9 @@ def _judge_comparison(claim: Claim, cell: DataFrame, metric: str) -> Evidence | 
     evidence = statistics.judge_mean(
         x.tolist(), side=claim.side, line=line, unit=unit, seeds_at_first_look=first
     )
-    few = f"{len(x)} of {runs} runs give a number"
-    evidence = replace(evidence, share_with_number=len(x) / runs, why=few if len(x) < runs else "")
-    return evidence
+    few = f"{len(x)} of {runs} runs give a number" * (len(x) < runs)
+    why = "; ".join(filter(None, (evidence.why, few)))
+    return replace(evidence, share_with_number=len(x) / runs, why=why)
 
 
 def _read_other_texts(arms: list[DataFrame]) -> bool:

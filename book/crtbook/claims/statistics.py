@@ -48,6 +48,9 @@ MIN_SEEDS = 3
 """The least number of runs whose spread can be trusted."""
 MIN_SEEDS_FOR_REPEATED_LOOKS = 5
 """The least number of seeds for a test that may be looked at again."""
+MIN_DIFFERENT_VALUES = 2
+"""Runs that all give the same number have no spread to judge their mean by, unless nothing in it
+depends on the seed."""
 MAX_SEEDS = 100
 """A row is not decidable here if even this many seeds would be unlikely to decide it, supposing
 that the mean lies at the end of its interval that is farther from the line. Then it lies on its
@@ -94,6 +97,7 @@ def list_margins() -> dict[str, float]:
         "skewed": MAX_LOG_DEVIATION,
         "seeds": MIN_SEEDS,
         "fewest": MIN_SEEDS_FOR_REPEATED_LOOKS,
+        "equal": MIN_DIFFERENT_VALUES,
         "most": MAX_SEEDS,
     }
 
@@ -239,13 +243,16 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float | None, f
 
 
 def mean_above_p_value(values: Sequence[float], line: float) -> float:
-    """p-value for a mean over seeds above ``line``, if it were at most that (Student's t)."""
+    """p-value for a mean over seeds above ``line``, if it were at most that (Student's t); 1 where
+    all values are equal, as they then say nothing about their spread.
+
+    >>> round(mean_above_p_value([0.8, 0.9, 0.85], 0.0), 4), mean_above_p_value([1, 1, 1], 0.0)
+    (0.0006, 1.0)
+    """
     x = np.asarray(values, dtype=float)
-    if len(x) < 2:
+    if len({*values}) < MIN_DIFFERENT_VALUES:
         return 1.0
     gap, error = float(x.mean() - line), float(x.std(ddof=1) / np.sqrt(len(x)))
-    if error == 0:
-        return float(gap <= 0)
     return float(special.stdtr(len(x) - 1, -gap / error))
 
 
@@ -353,6 +360,9 @@ def judge_mean(
     either way; "same or below" means below the ``line``, and only true in part where it is above 1.
     ``seeds_at_first_look`` is the number of seeds when the row was looked at for the first time."""
     value, low, high = confidence_interval(values)
+    equal = len(values) >= MIN_SEEDS and len({*values}) < MIN_DIFFERENT_VALUES
+    if equal:
+        low = high = None
     reverse = [-x for x in values]
 
     def beyond(end: float, *, up: bool) -> float:
@@ -379,6 +389,7 @@ def judge_mean(
         ours=format_interval(value, low, high, unit),
         rule=f"the 95 % interval over {len(values)} seeds must lie {where}"
         + _describe_looks(values, seeds_at_first_look),
+        why=f"all {len(values)} seeds give the same number, so their spread is unknown" * equal,
         value=value,
         low=low,
         high=high,
@@ -388,6 +399,7 @@ def judge_mean(
         seeds=len(values),
         seeds_of_interval=len(values),
         margins=("close",) * (line == CLOSE_RATIO)
+        + ("equal",) * equal
         + _margins_of_looks(len(values), seeds_at_first_look),
         deviations_to_line=_distance_in_deviations(min(gaps), values),
         most_deviations_to_line=_distance_in_deviations(max(gaps) + wide, values),

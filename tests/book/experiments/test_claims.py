@@ -3,6 +3,7 @@ is not."""
 
 import inspect
 import itertools
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -43,16 +44,17 @@ def _arm(claim, name, value, seeds):
         facts |= {"run": f"{name} {seed} {gamma}", "epochs": max(1, claim.epochs)}
         metrics = value if isinstance(value, dict) else dict.fromkeys(claim.metrics, value)
         for metric, number in metrics.items():
-            for row in _rows(claim, metric, number, seed):
+            for row in _rows(claim, metric, number, (seed, zlib.crc32(name.encode()))):
                 yield facts | row
         if claim.at == "picked" and measures.VALIDATION not in metrics:
-            for row in _rows(claim, measures.VALIDATION, 2.0, seed):
+            for row in _rows(claim, measures.VALIDATION, 2.0, (seed, zlib.crc32(name.encode()))):
                 yield facts | row
 
 
-def _rows(claim, metric, number, seed):
-    luck = np.random.default_rng([seed, len(metric)]).normal()
-    exact = claim.measure in ("zero", "some", "rate") or metric in ("epsilon", "secrets")
+def _rows(claim, metric, number, seed_and_arm):
+    luck = np.random.default_rng([*seed_and_arm, len(metric)]).normal()
+    counted = claim.measure in ("zero", "some", "rate", "constant")
+    exact = counted or metric in ("epsilon", "secrets")
     if metric == "exposure":
         for k in range(10):  # the quantiles of an exponential law
             bits = -number * np.log(1 - (k + 0.5) / 10) + 0.05 * luck
@@ -65,13 +67,18 @@ def _rows(claim, metric, number, seed):
         number = [number] * 3
     kind = claim.reduce.split()[0]
     numbers = number if isinstance(number, list) else [number]
+    if (
+        metric in claim.metrics and seed_and_arm[0] == 0 and not counted
+    ):  # equal seeds would have no spread
+        numbers = {"rank": numbers[1::-1] + numbers[2:], "under": numbers[:-1]}.get(kind, numbers)
     for k, x in enumerate(numbers):
         items = kind in ("under", "count") and metric in claim.metrics
         at = claim.at if isinstance(claim.at, int) else 1
         row = {"metric": metric, "epoch": at if items else k + 1, "item": k}
         if kind == "rank":
             row["scale"] = float(k + 1)
-        yield row | {"value": float(x) if exact or items else float(x) * (1 + 0.004 * luck)}
+        off = 0 if exact or items else (0.004 * x + 1e-4) * luck
+        yield row | {"value": float(x + off)}
 
 
 # --- the claims -----------------------------------------------------------------------------------
@@ -117,7 +124,9 @@ def test_an_inverted_rule_fails_its_own_worlds():
     assert verdicts(swapped, True) == {"differs"}
 
 
-@pytest.mark.parametrize("name", [n for n, c in CLAIMS.items() if c.measure != "calculation"])
+@pytest.mark.parametrize(
+    "name", [n for n, c in CLAIMS.items() if c.measure not in ("calculation", "constant")]
+)
 def test_one_seed_decides_nothing(name):
     claim = CLAIMS[name]
     if claim.seeds == 1:  # a count of labels: its cases are independent, and there is one corpus
@@ -128,6 +137,18 @@ def test_one_seed_decides_nothing(name):
         assert verdicts(claim, truth, seeds=1) <= open_
         decided = not verdicts(claim, truth, seeds=2) <= open_
         assert decided == (claim.seeds <= 2)
+
+
+def test_equal_seeds_decide_nothing_unless_no_seed_can_change_the_number():
+    """Fault: three runs that all gave 0 had a spread of 0, and so a p-value of 0."""
+    equal = statistics.judge_mean([0.0, 0.0, 0.0], side="below", line=0.5)
+    assert statistics.decide_verdict(equal) == statistics.OPEN and "spread" in equal.why
+    assert (equal.low, equal.high) == (None, None)
+    constant, world_ = CLAIMS["hush-arxiv"], {"paper_ranks": 0.9}
+    assert verdicts(constant, True) == {"agrees"}
+    changed = pd.concat([world(constant, world_, 2), world(constant, {"paper_ranks": 0.8}, 1)])
+    with pytest.raises(ValueError, match="too many"):
+        ledger.judge_claims([constant], {"words": changed})
 
 
 def test_every_name_exists():
