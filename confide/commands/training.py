@@ -12,7 +12,7 @@ import itertools
 import json
 import sys
 import tomllib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -317,7 +317,7 @@ def _run_step(
     if step in ALWAYS_RUN_STEPS:
         facts["ok"] &= yield from _run_command(line)
         return STEP_DONE
-    stamps = json.loads(files.read_text(STAMPS_FILE)) if STAMPS_FILE.is_file() else {}
+    stamps = _read_stamps()
     stamp = _hash_step_inputs(line)
     if stamps.get(step) == stamp:
         yield f"{step}: up to date"
@@ -331,6 +331,11 @@ def _run_step(
         facts["ok"] &= yield from _run_command(line)
     _write_stamps(stamps | {step: stamp})
     return STEP_DONE
+
+
+def _read_stamps() -> dict[str, str]:
+    """What each step was made from, as the last run wrote it."""
+    return dict(json.loads(files.read_text(STAMPS_FILE))) if STAMPS_FILE.is_file() else {}
 
 
 def _write_stamps(stamps: dict[str, str]) -> None:
@@ -375,17 +380,43 @@ def _run_label_step(
     if not drawn:
         yield from _run_command(line)
     about = label_tasks.read_label_facts("labels")
+    mine = None, label_tasks.name_label_page(about, "first")
+    exports = {
+        outputs.hash_tree(path): path
+        for path in sorted(Path().glob("labels-*.json"))
+        if imports.exported_page(path) in mine
+    }
     if "first" in about:
+        _refuse_other_exports(exports)
         yield "labels: up to date"
         return STEP_UP_TO_DATE
-    mine = None, label_tasks.name_label_page(about, "first")
-    exported = [p for p in sorted(Path().glob("labels-*.json")) if imports.exported_page(p) in mine]
-    if not exported:
+    if not exports:
         turns = about["judge"] + about["teach"]
         yield f"labels: {turns:,} turns wait in labels/page.html; then 'crtlib run' again"
         return STEP_WAITS
-    yield from _run_command(["label", "import", "corpus", str(exported[-1]), "--labels", "labels"])
+    if len(exports) > 1:
+        names = ", ".join(path.name for path in exports.values())
+        raise ValueError(f"label: {names} are exports of one page and differ; keep one of them")
+    ((sha256, path),) = exports.items()
+    yield from _run_command(["label", "import", "corpus", str(path), "--labels", "labels"])
+    _write_stamps(_read_stamps() | {"label": sha256})
     return STEP_DONE
+
+
+def _refuse_other_exports(exports: Mapping[str, Path]) -> None:
+    """Raise ``ValueError`` for an export of the first reader's page, by its hash, that is not the
+    one that was imported: nobody would know that the newer marks count nowhere."""
+    marker = outputs.find_marker("labels") or {"inputs": {}, "options": {}}
+    imported = {_read_stamps().get("label")}
+    if marker["options"].get("role") == "first":
+        imported.add(marker["inputs"].get("file"))
+    if imported == {None}:  # it was imported by hand, and others have read since
+        return
+    for path in (path for sha256, path in exports.items() if sha256 not in imported):
+        raise ValueError(
+            f"label: {path.name} is not the export that was imported; 'crtlib label import corpus "
+            f"{path.name} --labels labels' takes it instead, or else remove it"
+        )
 
 
 def _put_model_aside(new_text: bool) -> Iterator[str]:

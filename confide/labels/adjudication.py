@@ -210,6 +210,7 @@ def write_adjudication(
     Raises ``ValueError`` if nothing is left to read, and if ``out`` may not be written."""
     if not 0 < share <= 1:
         raise ValueError(f"--share: {share!r} must be in (0, 1]")
+    outputs.check_output_folder(out, inputs=[corpus, folder], force=force)
     about = read_label_facts(folder)
     check_label_corpus(corpus, about)
     marked = read_labelled_turns(folder, part="judge")

@@ -46,17 +46,20 @@ from confide.labels.registry import (
     register_reading,
 )
 from crtlib import files, outputs
-from crtlib.checks import raise_machine_fault
+from crtlib.checks import printable, raise_machine_fault
+from crtlib.screening.value_lists import is_cut_inside_word
 from crtlib.text.corpus_folder import TURN_TYPE
 from crtlib.text.encodings import describe_recoding
 from crtlib.text.identity import hash_text, hash_turn_text
-from crtlib.text.jsonl import RepeatedNameError, load_strict_json
+from crtlib.text.jsonl import BadRow, RepeatedNameError, load_strict_json
 from crtlib.text.records import Secret
 
 LABEL_SCHEMA = pa.schema(
     [("task", pa.string()), ("annotator", pa.string()), TURN_TYPE.field("secrets")]
 )
 
+DEFAULT_PAGE_READER = "a"
+"""The name of the reader that stands in the page until somebody writes another."""
 OFFSET_CODECS = {"code points": "utf-32-le", "UTF-16": "utf-16-le"}
 """Ways in which tools count offsets: in units of these codecs."""
 
@@ -157,6 +160,9 @@ def import_labels(
     found, notes = _read_export(
         Path(file), tasks, about["kinds"], page=name_label_page(about, role)
     )
+    exported_by = dict(about.get("exported_by", {}))
+    exported_by[role] = _hash_reader_name(notes.pop("reader"))
+    _refuse_same_reader(Path(file), exported_by, role)
     judge = [t for t in tasks.values() if t.part == "judge"]
     left = sum(t.task not in found for t in judge) if role != "decides" else 0
     undecided = sum(t.task in notes["undecided"] for t in judge)
@@ -201,7 +207,7 @@ def import_labels(
         for task, spans in found.items()
     ]
     rows += now
-    about |= {"readers": readers, "drawn": drawn, role: annotator}
+    about |= {"readers": readers, "drawn": drawn, role: annotator, "exported_by": exported_by}
     about |= {"agreement": scores} if scores else {}
     with open_label_registry(about, ()):  # refuses a broken one before anything is written
         pass
@@ -237,17 +243,36 @@ def import_labels(
     return summary
 
 
-def _parse_records(text: str) -> tuple[list[Any], Any]:
-    """The records of a JSON list, of our page's export, or of JSON lines, and the page that they
-    name, if any."""
+def _hash_reader_name(name: str) -> str:
+    """A hash of the name under which somebody exported; "" for none, and for the one that the page
+    gives everybody."""
+    words = " ".join(name.casefold().split())
+    return "" if words in ("", DEFAULT_PAGE_READER) else hash_text(words)
+
+
+def _refuse_same_reader(file: Path, exported_by: Mapping[str, str], role: str) -> None:
+    """Raise ``ValueError`` if somebody exported under the same name for an earlier role: what one
+    person marks twice is not the reading of two."""
+    for earlier in READER_ROLES[: READER_ROLES.index(role)]:
+        if exported_by[role] and exported_by.get(earlier) == exported_by[role]:
+            raise ValueError(
+                f"{file.name}: was exported under the name of the reader with --role {earlier}; "
+                f"--role {role} is for somebody else"
+            )
+
+
+def _parse_records(text: str) -> tuple[list[Any], Any, str]:
+    """The records of a JSON list, of our page's export, or of JSON lines, and the page and the
+    reader that they name, if any."""
     try:
         whole = load_strict_json(text)
     except json.JSONDecodeError:
-        return [load_strict_json(line) for line in text.split("\n") if line.strip()], None
-    page = None
+        return [load_strict_json(line) for line in text.split("\n") if line.strip()], None, ""
+    page, reader = None, ""
     if isinstance(whole, dict):
-        page, whole = whole.get("labels"), whole.get("tasks", whole)
-    return (whole if isinstance(whole, list) else [whole]), page
+        page, reader = whole.get("labels"), str(whole.get("annotator", ""))
+        whole = whole.get("tasks", whole)
+    return (whole if isinstance(whole, list) else [whole]), page, reader
 
 
 def exported_page(path: Path) -> str | None:
@@ -262,13 +287,30 @@ def exported_page(path: Path) -> str | None:
 
 def _normalised_record(r: dict[str, Any]) -> dict[str, Any]:
     """A record in our format; from Label Studio, the last annotation that was not cancelled
-    counts."""
+    counts. Raises ``BadRow`` for marks under another name than the one that is read, because they
+    would count as "nothing here is secret"."""
     if "data" not in r:
+        others = [name for name in r if name != "secrets" and _may_hold_marks(r[name])]
+        if others:
+            name = f"{printable(others[0], quoted=True)} holds a list"
+            raise BadRow("unread marks", f"{name}; marks are read from 'secrets' alone")
         return r
     given = [a["result"] for a in r.get("annotations", []) if not a.get("was_cancelled")]
-    values = [x["value"] for x in given[-1] if x.get("type") == "labels"] if given else []
+    marks = [x for x in (given[-1] if given else []) if "start" in x["value"]]
+    if others := [x["type"] for x in marks if x["type"] != "labels"]:
+        kind = printable(str(others[0]), quoted=True)
+        raise BadRow("unread marks", f"has marks of the type {kind}; those of 'labels' are read")
+    values = [x["value"] for x in marks]
     spans = [v | {"kind": v["labels"][0], "value": v.get("text")} for v in values]
     return r["data"] | {"done": bool(given), "secrets": spans}
+
+
+def _may_hold_marks(value: Any) -> bool:
+    """Whether a field of an exported record may hold marks: a list of lists or objects, or an
+    object that has such a list."""
+    if isinstance(value, dict):
+        return any(map(_may_hold_marks, value.values()))
+    return isinstance(value, list) and any(isinstance(entry, (list, dict)) for entry in value)
 
 
 def _readers_of(record: Mapping[str, Any]) -> set[str]:
@@ -314,16 +356,16 @@ def _read_export(
     path: Path, tasks: Mapping[str, LabelTask], kinds: Sequence[str], page: str
 ) -> tuple[MarkedSpans, Any]:
     """One reader's marks on a ``page``, as a tool exported them, with notes: how it counts offsets,
-    how many overlaps were merged, how many ends of spans are inside a word, and which tasks
-    remained undecided."""
+    how many overlaps were merged, how many spans end inside a word, which tasks remained undecided,
+    and the name of the reader, "" if there is none."""
     try:
         with files.open_plain_or_gzip(path) as file:
-            records, told = _parse_records(file.read().decode("utf-8-sig"))
+            records, told, reader = _parse_records(file.read().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError(f"{path.name}: is not UTF-8; {describe_recoding(path)}") from None
     except RepeatedNameError:
         raise ValueError(f"{path.name}: holds an object in which a name stands twice") from None
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # as for a number of thousands of digits
         raise ValueError(f"{path.name}: is not JSON") from None
     if told not in (None, page):
         raise ValueError(
@@ -337,6 +379,8 @@ def _read_export(
         try:
             a = ExportedTask.model_validate(_normalised_record(record))
             readers = _readers_of(record)
+        except BadRow as bad:
+            raise ValueError(f"{where}: {bad.says}") from None
         except (KeyError, TypeError, AttributeError, IndexError, ValueError):
             forms = ", ".join(LABEL_FORMS)
             raise ValueError(f"{where}: is in none of the forms {forms}") from None
@@ -384,7 +428,6 @@ def _read_export(
             else:
                 apart.append(one)
         secrets[task] = tuple(apart)
-        cut = [at for s in apart for at in (s.start, s.end) if 0 < at < len(text)]
-        inside += sum(text[at - 1].isalnum() and text[at].isalnum() for at in cut)
+        inside += sum(any(is_cut_inside_word(text, at) for at in (s.start, s.end)) for s in apart)
     notes = {"offsets": way, "merged": merged, "inside_words": inside}
-    return secrets, notes | {"undecided": undecided}
+    return secrets, notes | {"undecided": undecided, "reader": reader}

@@ -201,6 +201,20 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
     return pd.DataFrame([row for _, row in rows], columns=names, index=numbers, dtype=str)
 
 
+def is_cut_inside_word(text: str, place: int) -> bool:
+    """Whether a span that begins or ends at ``place`` cuts a word in two.
+
+    >>> is_cut_inside_word("Annabel", 3), is_cut_inside_word("Ann Lee", 3)
+    (True, False)
+    >>> is_cut_inside_word("\u6211\u662f\u738b\u4f1f", 2)  # Chinese has no spaces
+    False
+    """
+    if not 0 < place < len(text):
+        return False
+    before, after = text[place - 1], text[place]
+    return _is_within_word(before, after) or _is_within_word(after, before)
+
+
 def _is_within_word(beside: str, edge: str) -> bool:
     """Whether the character ``beside`` the ``edge`` of a value makes the value part of a longer
     word. It does not where one of the two is from a script without spaces, as in a sentence about a

@@ -349,3 +349,29 @@ def test_a_project_takes_no_export_of_another_month(tmp_path, monkeypatch):
     said = list(commands._run_label_step(line, certifies=False, new_text=False))
     assert any("labels-ann-20260201.json" in words for words in said)
     assert "first" in label_tasks.read_label_facts("labels")
+
+
+def test_a_project_takes_no_older_export_for_the_newest(tmp_path, monkeypatch):
+    """Fault: the last name counted, and a browser calls the second download "… (1).json", which
+    sorts before the first; once one was imported, no other was looked at."""
+    monkeypatch.chdir(tmp_path)
+    text = form(tmp_path / "corpus", lambda k: 10_000 + k)
+    line = ["label", "sample", "corpus", "--out", "labels", "--turns", "40"]
+    drawing.draw_label_tasks(text, "labels", turns=40, seed=1)
+    marked, bare = marks_of_page("labels"), marks_of_page("labels")
+    for task in bare["tasks"]:
+        task["secrets"] = []
+    old, new = Path("labels-ann-20260201.json"), Path("labels-ann-20260201 (1).json")
+    old.write_text(json.dumps(bare))
+    new.write_text(json.dumps(marked))
+    with pytest.raises(ValueError, match=r"\(1\)\.json, .* are exports of one page and differ"):
+        list(commands._run_label_step(line))
+    new.unlink()
+    list(commands._run_label_step(line))
+    assert list(commands._run_label_step(line)) == ["labels: up to date"]
+    new.write_text(json.dumps(marked))
+    with pytest.raises(ValueError, match=r"\(1\)\.json is not the export that was imported"):
+        list(commands._run_label_step(line))
+    imports.import_labels(text, new, "labels")
+    old.unlink()
+    assert list(commands._run_label_step(line)) == ["labels: up to date"]

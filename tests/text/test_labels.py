@@ -99,6 +99,87 @@ def test_one_turn_of_each_user_uniformly_and_two_parts_of_different_people(tmp_p
     assert other["users"] == 200
 
 
+def studio_record(task, kind_of_mark="labels"):
+    """A task as Label Studio exports it, with one mark of the first three letters."""
+    mark = {"start": 0, "end": 3, "text": task.text[:3], "labels": ["name"]}
+    result = [{"type": kind_of_mark, "value": mark}, {"type": "choices", "value": {"choices": []}}]
+    data = {"task": task.task, "text": task.text}
+    return {"data": data, "annotations": [{"result": result, "completed_by": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("marks", "message"),
+    [
+        ({"spans": [{"start": 0, "end": 3, "label": "name"}]}, "'spans' holds a list"),
+        ({"label": [[0, 3, "name"]]}, "'label' holds a list"),
+        ({"meta": {"entities": [[0, 3, "name"]]}}, "'meta' holds a list"),
+        ({"tags": ["seen", "twice"], "meta": {"length": 3}, "spans": []}, ""),
+    ],
+)
+def test_marks_under_another_name_are_not_read_as_nothing_secret(home, marks, message):
+    """Fault: an export with ``spans`` beside an empty ``secrets`` was "0 with a secret"."""
+    records = [
+        {"task": t.task, "text": t.text, "done": True, "secrets": []} | marks for t in draw(home)
+    ]
+    (home / "e.jsonl").write_text("\n".join(map(json.dumps, records)))
+    if message:
+        with pytest.raises(ValueError, match=f"e.jsonl, task 1: {message}"):
+            take(home, home / "e.jsonl")
+    else:
+        assert take(home, home / "e.jsonl")["read"] == 8
+
+
+def test_marks_of_label_studio_of_a_type_that_is_not_read_are_refused(home):
+    tasks = draw(home)
+    (home / "e.json").write_text(json.dumps([studio_record(t, "hypertextlabels") for t in tasks]))
+    with pytest.raises(ValueError, match=r"task 1: has marks of the type 'hypertextlabels'"):
+        take(home, home / "e.json")
+    (home / "e.json").write_text(json.dumps([studio_record(t) for t in tasks]))
+    assert sum(take(home, home / "e.json")["secrets"].values()) == 8
+
+
+def page_export(home, reader, role="first"):
+    """What the page exports under the name of a reader who marked nothing."""
+    about = label_tasks.read_label_facts(home / "labels")
+    done = [{"task": t.task, "done": True, "secrets": []} for t in label_tasks.read_tasks(
+        home / "labels")]  # fmt: skip
+    page = {"labels": label_tasks.name_label_page(about, role), "annotator": reader, "tasks": done}
+    (home / f"{role}.json").write_text(json.dumps(page))
+    return home / f"{role}.json"
+
+
+@pytest.mark.parametrize(("other", "refused"), [("ann  SMITH", True), ("Bob", False), ("a", False)])
+def test_one_person_is_not_taken_for_two_readers(home, other, refused):
+    """Fault: both exports said "Ann Smith", and the card "Two people read them"."""
+    draw(home)
+    take(home, page_export(home, "Ann Smith"))
+    adjudication.write_adjudication(home / "c.jsonl", home / "labels", home / "again", share=1.0)
+    file = page_export(home, other, "second")
+    if refused:
+        with pytest.raises(ValueError, match="under the name of the reader with --role first"):
+            take(home, file, role="second")
+    else:
+        assert take(home, file, role="second")["read"] == 8
+    assert "Ann" not in (home / "labels" / "labels.json").read_text()
+
+
+def test_a_number_of_thousands_of_digits_is_refused_by_the_name_of_its_file(home):
+    draw(home)
+    (home / "e.json").write_text(f'{{"tasks": [{"9" * 5000}]}}')
+    with pytest.raises(ValueError, match=r"^e\.json: is not JSON$"):
+        take(home, home / "e.json")
+
+
+def test_what_is_read_again_is_not_written_into_the_labels(home):
+    """Fault: it was refused with "is being written by another process"."""
+    draw(home)
+    take(home, page_export(home, "a"))
+    with pytest.raises(ValueError, match=r"--out: .*labels"):
+        adjudication.write_adjudication(
+            home / "c.jsonl", home / "labels", home / "labels", share=1.0, force=True
+        )
+
+
 def test_no_labels_are_drawn_from_a_screened_folder(tmp_path):
     """ "Was changed while it was read; run this again" of a folder that nobody had changed."""
     jsonl.write_jsonl(everybody(20), tmp_path / "c.jsonl")
