@@ -201,7 +201,7 @@ def test_a_month_without_labels_begins_anew_as_well(project, run):
     first = json.loads((project / "certificate.json").read_text())
     write_messages(project, TALKS)
     code, _, error = run("run", project)
-    assert code == 2 and "corpus is not the text that model has read; say --new-text" in error
+    assert code == 2 and "corpus is not the text that model has read; use --new-text" in error
     code, said, _ = run("run", project, "--new-text")
     assert code == 0 and "what was made from the earlier text is in earlier/1\n" in said
     second = json.loads((project / "certificate.json").read_text())
