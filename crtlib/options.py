@@ -134,6 +134,18 @@ class InvalidOption(ParameterError):
         return type(self), (self.name, self.what, self.given)
 
 
+class OptionWouldHelp(ValueError):
+    """An input cannot be used as it is; the message says which of ``names`` would resolve it.
+
+    The names are those of options as a command's function has them (``no_users``); the message
+    writes them as on a command line (``--no-users``). Whoever reads options from elsewhere, such as
+    a file of settings, can say what they are called there."""
+
+    def __init__(self, message: str, *names: str) -> None:
+        self.names = names
+        super().__init__(message)
+
+
 @dataclass(frozen=True)
 class CommandResult:
     """What a command returns: the ``facts`` that ``--json`` prints, and ``lines`` for people.

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from confide.commands import training
 from crtlib.text import customersim, jsonl
 from tests import trainings
@@ -67,3 +69,26 @@ def test_a_training_that_was_killed_before_its_stamp_is_not_asked_for_again(
     for _ in range(2):  # nor is it taken for the model of other settings
         code, _, error = run("run", tmp_path)
         assert code == 2 and "model is a finished model" in error
+
+
+@pytest.mark.parametrize(("table", "keys"), [
+    ("body,content\nhi,you\n", "it is a key of [ingest]: text"),
+    ("customer,city\nann,Rome\n", "it is a key of [ingest]: text"),
+    ("remarks,city\nhi,Rome\n", "these are keys of [ingest]: text and user and no_users"),
+    ("user,text,\nann,hi,you\n", "it is a key of [ingest]: rename"),
+    ("user,text\nann,hi\nbob\n", "it is a key of [ingest]: skip_bad"),
+])  # fmt: skip
+def test_an_option_that_would_help_a_step_is_named_as_a_key_of_its_table(
+    tmp_path, run, table, keys
+):
+    (tmp_path / "mails.csv").write_text(table)
+    write_project(tmp_path, ingest={"source": ["mails.csv"]})
+    code, _, error = run("run", tmp_path)
+    assert code == 2 and f"; in crtlib.toml {keys}\n" in error
+
+
+def test_a_refusal_that_no_option_resolves_names_no_key(tmp_path, run):
+    (tmp_path / "mails.csv").write_text("")
+    write_project(tmp_path, ingest={"source": ["mails.csv"]})
+    code, _, error = run("run", tmp_path)
+    assert code == 2 and "in crtlib.toml" not in error

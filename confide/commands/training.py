@@ -21,7 +21,7 @@ from confide import recipe as recipes
 from confide.commands import COMMANDS
 from crtlib import cli, files, outputs
 from crtlib.checks import check_choice, printable
-from crtlib.options import CommandResult, InvalidOption
+from crtlib.options import CommandResult, InvalidOption, OptionWouldHelp
 from crtlib.text.encodings import describe_recoding
 from crtlib.text.package_data import read_package_file
 
@@ -459,8 +459,8 @@ def _run_command(line: list[str]) -> Generator[str, None, bool]:
     try:
         answer = STEP_PROGRAM.bind_line(line)()
         yield from answer.lines
-    except ValueError as error:
-        if "say --" not in str(error):
-            raise
-        raise ValueError(f"{error}; in crtlib.toml it is a key of [{line[0]}]") from None
+    except OptionWouldHelp as error:
+        are = "it is a key" if len(error.names) == 1 else "these are keys"
+        keys = " and ".join(error.names)
+        raise ValueError(f"{error}; in crtlib.toml {are} of [{line[0]}]: {keys}") from None
     return bool(answer.facts.get("ok", True))

@@ -6,7 +6,8 @@
 >>> guess_columns(["body", "content"], {}, where="mails.csv")
 Traceback (most recent call last):
 ...
-ValueError: mails.csv: columns 'body' and 'content' could both be the text; use --text
+crtlib.options.OptionWouldHelp: mails.csv: columns 'body' and 'content' could both be the text; \
+use --text
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 
+from crtlib.options import OptionWouldHelp
 from crtlib.text.package_data import read_package_file
 
 INGEST_TEMPLATES = resources.files("confide.text") / "templates"
@@ -123,7 +125,9 @@ def guess_columns(
             len(strong) > 1 and len({place for _, _, place in strong.values()}) == 1
         ):
             both = " and ".join(map(repr, list(strong)[:2]))
-            raise ValueError(f"{where}: columns {both} could both be the {role}; use --{role}")
+            raise OptionWouldHelp(
+                f"{where}: columns {both} could both be the {role}; use --{role}", role
+            )
         if strong:
             columns[role] = min(strong, key=lambda n: strong[n][2])
     lacks_text, lacks_user = "text" not in columns, "user" not in columns and not no_users
@@ -133,5 +137,8 @@ def guess_columns(
         named = lacks_text and longest and shown.startswith("the columns")
         hint = f", perhaps --text {longest!r}" if named else ""
         say = " and ".join(flags) + hint
-        raise ValueError(f"{where}: no column looks like {missing}; use {say} ({shown})")
+        options = ["text"] * lacks_text + ["user", "no_users"] * lacks_user
+        raise OptionWouldHelp(
+            f"{where}: no column looks like {missing}; use {say} ({shown})", *options
+        )
     return {role: columns[role] for role in COLUMN_ROLES if role in columns}

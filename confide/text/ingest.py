@@ -45,6 +45,7 @@ from confide.text.readers import How
 from crtlib import files, outputs
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
+from crtlib.options import OptionWouldHelp
 from crtlib.progress import bar_options
 from crtlib.text import corpus_folder, screened_folder
 from crtlib.text.corpus_folder import CorpusSummary, CorpusWriter
@@ -280,6 +281,7 @@ def _write_corpus(
     left = sys.maxsize if how.limit is None else how.limit
     good_rows = turns = 0
     refusals: list[str] = []
+    helpful: list[str] = []
     with (
         RowSorter(part / "threads", messages=MESSAGE_SCHEMA) as sorter,
         (part / "rejected.csv").open("w", encoding="utf-8", newline="") as file,
@@ -302,6 +304,7 @@ def _write_corpus(
                         plan.bad += made.reason != readers.REPEATED_HEADER
                         if plan.bad == 1 and made.reason != readers.REPEATED_HEADER:
                             refusals.append(plan.refusal(number, made))
+                            helpful.append("encoding" if made.encoding else "skip_bad")
                         reasons[made.reason] += 1
                         rejected.writerow(
                             map(
@@ -328,13 +331,14 @@ def _write_corpus(
                 del reasons[readers.REPEATED_HEADER]
                 refusals[-1] += _list_remedies(plan, reasons, how)
             elif plan.bad > how.max_bad * plan.rows:
-                raise ValueError(
+                raise OptionWouldHelp(
                     f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad "
                     f"({_rank_reasons(reasons)}), "
-                    f"a share of {plan.bad / plan.rows:.2g}, more than --max-bad {how.max_bad}"
+                    f"a share of {plan.bad / plan.rows:.2g}, more than --max-bad {how.max_bad}",
+                    "max_bad",
                 )
         if refusals and not how.skip_bad:
-            raise ValueError("; and ".join(refusals))
+            raise OptionWouldHelp("; and ".join(refusals), *dict.fromkeys(helpful))
         if how.agents and not any(plan.answers for plan in plans):
             raise ValueError("--agents: none of these wrote a message here")
         if not turns:

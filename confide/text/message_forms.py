@@ -34,6 +34,7 @@ from confide.text.mail import QUOTED_LINES
 from confide.text.quotes import strip_quotes
 from confide.text.readers import How
 from crtlib.intervals import count_of
+from crtlib.options import OptionWouldHelp
 from crtlib.text import jsonl
 from crtlib.text.encodings import find_encoding
 from crtlib.text.jsonl import BadRow
@@ -153,8 +154,9 @@ class IngestSource:
             told += "; --format lines makes each line a message" * (lines > 1)
         if not self.how.no_users and not self.how.columns.get("user"):
             each = "line" if self.form == "lines" else "file"
-            raise ValueError(
-                f"{self.name}: names no person; --no-users counts each {each} as a person ({told})"
+            raise OptionWouldHelp(
+                f"{self.name}: names no person; --no-users counts each {each} as a person ({told})",
+                "no_users",
             )
         self.notes.append(f"{self.name}: {told}")
 

@@ -31,6 +31,7 @@ from confide.text.mail import read_mail_files, read_mailbox
 from crtlib import files
 from crtlib.checks import find_repeated_name, printable, raise_machine_fault
 from crtlib.files import StrPath
+from crtlib.options import OptionWouldHelp
 from crtlib.text import encodings, jsonl
 from crtlib.text.corpora import REFUSED_SUFFIXES
 from crtlib.text.jsonl import BadRow, NumberedRow, read_record
@@ -122,8 +123,9 @@ def format_by_name(path: StrPath) -> str:
             return "whatsapp"
     if end not in FORMAT_OF_SUFFIX:
         formats = ", ".join(SOURCE_FORMATS)
-        hint = REFUSED_SUFFIXES.get(end, f"its format is not known; use --format {formats}")
-        raise ValueError(f"{path}: {hint}")
+        if hint := REFUSED_SUFFIXES.get(end):
+            raise ValueError(f"{path}: {hint}")
+        raise OptionWouldHelp(f"{path}: its format is not known; use --format {formats}", "format")
     return FORMAT_OF_SUFFIX[end]
 
 
@@ -220,7 +222,9 @@ def _open_decoded(path: Path, encoding: str, newline: str = "") -> Iterator[io.T
         try:
             yield io.TextIOWrapper(raw, name, errors="surrogateescape", newline=newline)
         except UnicodeError:  # idna and other codecs raise no UnicodeDecodeError
-            raise ValueError(f"{path.name}: is not {name}; see --encoding") from None
+            raise OptionWouldHelp(
+                f"{path.name}: is not {name}; see --encoding", "encoding"
+            ) from None
 
 
 def _decoding_fault(text: str, encoding: str) -> BadRow | None:
@@ -279,14 +283,16 @@ def _table_rows(
             raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
         if _decoding_fault("".join(header), encoding):
             name, remedy = name_of_encoding(encoding), describe_encoding_remedy(path, encoding)
-            raise ValueError(f"{path.name}: its header is not {name}; {remedy}")
+            raise OptionWouldHelp(f"{path.name}: its header is not {name}; {remedy}", "encoding")
         what, column = "", header.index("") + 1 if "" in header else 0
         if column:
             what = f"column {column} has no name"
         elif both := find_repeated_name(header):
             what, column = "columns {1} and {0} have the same name".format(*both), both[1]
         if what:
-            raise ValueError(f"{path.name}: {what}; --rename {column}=NAME gives it another")
+            raise OptionWouldHelp(
+                f"{path.name}: {what}; --rename {column}=NAME gives it another", "rename"
+            )
         number, width = 1, len(header)
         while True:
             try:
