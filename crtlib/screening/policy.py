@@ -103,8 +103,9 @@ class Policy:
     ``own_words``: ``flag`` is given each turn's own words, without the speaker, and its spans are
     cut around any ``<MASK>`` that is already there.
 
-    ``total``: the policy flags every character of every text, which each call checks. So it reads
-    the speakers and the masks as well, whatever ``own_words`` is.
+    ``total``: the policy flags every character of every text, which each call checks, and an empty
+    text too (its span is [0, 0)). So it reads the speakers and the masks as well, whatever
+    ``own_words`` is.
 
     ``batched``: ``flag`` takes many points at once, for speed, and answers for each as if it were
     alone. Otherwise it is given one point at a time, since a guarantee requires that a secret
@@ -149,12 +150,15 @@ class Policy:
         Guarantee:
             A policy that is not ``batched`` is given one point at a time, so a secret decides
             nothing about another point. One without ``reads_ids`` is shown no id, user or
-            conversation. One that claims to be ``total`` is held to it. Tests:
+            conversation. One that claims to be ``total`` is held to it, and flags every point,
+            whatever its text. Tests:
             ``tests/screening/test_policy.py::test_a_policy_is_asked_for_one_point_at_a_time``,
             ``tests/screening/test_repeats.py::
             test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so``,
             ``tests/screening/test_policy.py::
-            test_a_policy_that_says_it_flags_everything_is_held_to_it``.
+            test_a_policy_that_says_it_flags_everything_is_held_to_it``,
+            ``tests/screening/test_policy.py::
+            test_what_flags_everything_makes_an_empty_message_private``.
         """
         if self.own_words and not self.total:
             return self._of_turns(points)
@@ -171,6 +175,11 @@ class Policy:
             raise
         except Exception as error:  # its message may quote the text
             raise ValueError(f"{who}: failed with {type(error).__name__}") from None
+        if self.total:  # an empty text has no character that could be flagged
+            labels = [
+                spans if p.text else (Secret("text", 0, 0),)
+                for p, spans in zip(points, labels, strict=True)
+            ]
         labels = check_flagged_spans(points, labels, who)
         for p, spans in zip(points, labels, strict=True):  # rates rely on "total"
             if self.total and any(c.start < c.end for c in unmasked_pieces(p.text, spans)):

@@ -53,7 +53,7 @@ def screened_folder_policy(folder: str) -> Policy:
     )
 
     def flag_private(p: Point) -> Spans:
-        is_private = p.text and (p.user if by_user else p.dialogue_id) in private
+        is_private = (p.user if by_user else p.dialogue_id) in private
         return (Secret("private", 0, len(p.text)),) if is_private else ()
 
     return Policy(f"screened:{Path(folder).name}", partial(map, flag_private), reads_ids=True)

@@ -30,7 +30,8 @@ from typing import TypeVar
 from crtlib.text.records import MASK, Point, Secret, check_spans
 
 Spans = tuple[Secret, ...]
-"""The spans of one point, sorted and disjoint."""
+"""The spans of one point, sorted and disjoint. No span is empty, except that an empty text as a
+whole can be flagged: its one span is [0, 0)."""
 FlaggedSpans = list[Spans]
 """The flagged spans of each point."""
 
@@ -47,7 +48,8 @@ def check_flagged_spans(
     flags = [tuple(spans) for spans in labels]
     for k, (p, spans) in enumerate(zip(points, flags, strict=True), 1):
         try:
-            check_spans(p.text, spans)
+            if not (p.text == "" and len(spans) == 1 and spans[0].start == spans[0].end == 0):
+                check_spans(p.text, spans)
         except (ValueError, AttributeError, TypeError) as error:
             why = str(error) if isinstance(error, ValueError) else "its spans are not Secrets"
             raise ValueError(f"{who}: point {k}: {why}") from None
@@ -161,7 +163,8 @@ def redact(point: Point, flags: Sequence[Secret]) -> Point:
 
     Returns:
         The point with its new text. Where masks cover a label only in part, each piece still in
-        clear keeps the label: half a telephone number is a leak.
+        clear keeps the label: half a telephone number is a leak. An empty text that is flagged
+        reads like any other text that is flagged as a whole.
 
     Guarantee:
         No flagged character is in the new text. Test: ``tests/screening/test_redaction.py::
@@ -169,6 +172,9 @@ def redact(point: Point, flags: Sequence[Secret]) -> Point:
     """
     if not flags:
         return point
+    if not point.text:
+        point = replace(point, text=" ", spoken_spans=((0, 1),) if point.spoken_spans else ())
+        flags = [Secret("text", 0, 1)]
     pieces = unmasked_pieces(point.text, flags)
 
     def place(at: int, *, end: bool) -> int:

@@ -82,7 +82,8 @@ oracle_policy = Policy("oracle", lambda points: [p.secrets for p in points])
 
 everything_policy = Policy(
     "everything",
-    lambda points: [(Secret("text", 0, len(p.text)),) if p.text else () for p in points],
+    lambda points: [(Secret("text", 0, len(p.text)),) for p in points],
     total=True,
 )
-"""Flags the whole text of every point: as ``pi_c`` it makes every point private."""
+"""Flags the whole text of every point, also an empty one: as ``pi_c`` it makes every point
+private."""

@@ -300,6 +300,20 @@ def test_what_was_private_is_private_when_it_is_read_again(tmp_path, unit, keep_
     assert all("order 5" in p.text for p, private in zip(points, spoken, strict=True) if private)
 
 
+def test_an_empty_message_is_private_where_everything_is(tmp_path):
+    """Fault: one of 40 messages was public under ``--conservative everything``, and its training
+    had a public phase. Screened once more by the folder's own split, it was public again."""
+    said = [
+        Dialogue(f"d{i}", f"u{i}", (Turn("", f"word {i}" if i else ""),)) for i in range(40)
+    ]  # fmt: skip
+    jsonl.write_jsonl(said, tmp_path / "c.jsonl")
+    how = ScreeningOptions("none", "everything")
+    pages.screen_into_folder(tmp_path / "c.jsonl", tmp_path / "s", how)
+    counts = [len(rows(tmp_path / "s", part)) for part in screened_folder.SCREENED_PARTS]
+    points = data_points.make_points(corpora.load_corpus(tmp_path / "s"), "turn")
+    assert counts == [0, 40] and all(policy_by_name(f"screened:{tmp_path}/s")(points))
+
+
 def test_canaries_that_stand_in_a_file_judge_as_people_do(home):
     """A name in a file decides nothing: those that a training plants are counted nowhere."""
     planted = canaries.insert_canaries(

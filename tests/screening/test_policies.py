@@ -183,7 +183,7 @@ def test_everything_and_names():
     point = Point("p", "u", "USR: hi")
     assert regex_policies.everything_policy([point, Point("q", "u", "")]) == [
         (Secret("text", 0, 7),),
-        (),
+        (Secret("text", 0, 0),),
     ]
     for name in ("oracle", "everything", "none", "cautious", "regex:multiwoz"):
         policy = policy_names.policy_by_name(name)

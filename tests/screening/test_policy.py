@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from confide.training import train_on_corpus, training_facts
-from crtlib.screening import policy, policy_names, rates, regex_policies
+from crtlib.screening import policy, policy_names, preparation, rates, regex_policies
 from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
 from crtlib.text import data_points
 from crtlib.text.records import Point, Secret, Turn
@@ -129,6 +129,29 @@ def test_a_policy_that_says_it_flags_everything_is_held_to_it():
     except ValueError:
         return
     assert found.public.upper_bound == 1
+
+
+@pytest.mark.parametrize("name", ["everything", "cautious+everything+whole_turns", "of another"])
+def test_what_flags_everything_makes_an_empty_message_private(name):
+    """Fault: an empty message has no character to flag, so it was public, and a run had a public
+    phase in one of two neighbouring texts. Masked, it now reads like a message that is a secret."""
+    if name == "of another":
+        total = Policy(
+            name, lambda points: [(Secret("x", 0, len(p.text)),) * bool(p.text) for p in points],
+            total=True,
+        )  # fmt: skip
+    else:
+        total = policy_names.policy_by_name(name)
+    pi = policy.stable_under_masking(total) if name == "of another" else total
+    prepared = []
+    for text in ("", "Ada"):
+        turns = [Turn("", said) for said in ("hello", text, "bye")]
+        points = [data_points.join_turns(f"d/{k}", "u", [t], [""]) for k, t in enumerate(turns)]
+        for flags in (pi(points), None):
+            prepared.append(preparation.prepare_points(points, flags, total(points)))
+            assert prepared[-1].public == () and len(prepared[-1].private) == 3
+    empty, secret = (prepared[k].private[1] for k in (0, 2))
+    assert empty == secret and data_points.find_turns(empty) == data_points.find_turns(secret)
 
 
 def test_what_flags_everything_flags_masks_too():
