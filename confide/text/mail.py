@@ -8,10 +8,13 @@
 
 from __future__ import annotations
 
+import base64
+import codecs
 import contextlib
 import email
 import email.errors
 import hashlib
+import quopri
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -40,6 +43,23 @@ _SEPARATOR_LINE = re.compile(rb"From \S+ .*\d{4}( [+-]?\w{1,5})?\s*")
 after it."""
 _ESCAPED_FROM_LINE = re.compile(rb">+From ")
 """A line that began with "From ", or ">From " and so on, as an mbox holds it: with one more ">"."""
+_TRANSFER_ENCODING = "Content-Transfer-Encoding"
+_LONGEST_TOKEN = 200
+_COMMENT = re.compile(r"\([^()]*\)")
+_AROUND_TOKEN = "\"' \t\r\n;"
+_PADDED_SOFT_BREAK = re.compile(rb"=[ \t]+(?=\r?\n)")
+"""The sign that a line of quoted-printable goes on, with space that was added on the way."""
+_ESCAPE = re.compile(r"\x1b(?:\$|\([IJ])|~\{[!-}][^\n]{1,200}~\}")
+"""Where other characters begin in a text of ISO 2022 or HZ, whose bytes are all ASCII."""
+_CODECS_WITH_ESCAPES = frozenset(
+    ["hz", "iso2022_kr", "iso2022_jp", *(f"iso2022_jp_{k}" for k in ("1", "2", "2004", "3", "ext"))]
+)
+_READ_AS = {
+    **{"iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "tis-620": "cp874"},
+    **{"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"},
+}
+"""The codecs by which all mail programs and browsers read a charset: what is written under its name
+holds characters of the larger one. See https://encoding.spec.whatwg.org/#names-and-labels."""
 _UNREADABLE_HEADER = (LookupError, ValueError, AssertionError, email.errors.MessageError)
 
 
@@ -162,12 +182,89 @@ def _own_parts(message: Message) -> Iterator[Message]:
 
 
 def _decoded_text(part: Message) -> str:
-    """The text of a part, decoded by its charset, or else as UTF-8."""
-    payload = part.get_payload(decode=True)
-    content = payload if isinstance(payload, bytes) else b""
-    for charset in (part.get_content_charset() or "utf-8", "utf-8"):
+    """The text of a part: without its transfer encoding, by its charset, and with the lines that
+    ``format=flowed`` broke put together again."""
+    content = _without_transfer_encoding(part)
+    for charset in _codecs_of_charset(_header_token(part.get_content_charset() or "")):
         with contextlib.suppress(LookupError, ValueError):
             text = content.decode(charset)
             text.encode()
-            return text.replace("\r\n", "\n")
+            if charset in _CODECS_WITH_ESCAPES or not _ESCAPE.search(text):
+                return _join_flowed_lines(part, text.replace("\r\n", "\n"))
     raise BadRow("not its charset", "has a text that is not in its charset")
+
+
+def _header_token(value: str) -> str:
+    """The word that a header or one of its parameters holds, in small letters, as RFC 2045 reads
+    it: without comments, quotation marks and the space around it.
+
+    >>> _header_token(' "Quoted-Printable"  (by our (old) gateway) ')
+    'quoted-printable'
+    """
+    token = value[:_LONGEST_TOKEN]
+    while (without := _COMMENT.sub(" ", token)) != token:
+        token = without
+    return token.strip(_AROUND_TOKEN).lower()
+
+
+def _without_transfer_encoding(part: Message) -> bytes:
+    """The content of a part before it was encoded for its way.
+
+    Guarantee:
+        No text is read while it is still encoded, where no search would find a secret in it: a part
+        that is not in the encoding that it names, or names one that RFC 2045 does not have, is
+        refused. Test: ``tests/text/test_mail_encodings.py``.
+    """
+    names = {_header_token(str(value)) for value in part.get_all(_TRANSFER_ENCODING, [])}
+    del part[_TRANSFER_ENCODING]  # else Python undoes it, and skips what it cannot undo
+    payload = part.get_payload(decode=True)
+    content = payload if isinstance(payload, bytes) else b""
+    encoding = names.pop() if len(names) == 1 else "" if not names else "more than one"
+    if encoding in ("", "7bit", "8bit", "binary"):
+        return content
+    if encoding == "quoted-printable":
+        return quopri.decodestring(_PADDED_SOFT_BREAK.sub(b"=", content))
+    with contextlib.suppress(ValueError):
+        if encoding == "base64":
+            return base64.b64decode(b"".join(content.split()), validate=True)
+    raise BadRow("not its transfer encoding", "has a text that is not in its transfer encoding")
+
+
+def _codecs_of_charset(name: str) -> tuple[str, ...]:
+    """The codecs by which a text with this charset is read, in their order. A text without a known
+    charset is read as UTF-8; one that says it is ASCII, though it is not, may be cp1252 as well."""
+    try:
+        known = codecs.lookup(name or "utf-8").name
+    except (LookupError, ValueError):
+        return ("utf-8",)
+    return ("utf-8", "cp1252") if known == "ascii" else (_READ_AS.get(known, known), "utf-8")
+
+
+def _join_flowed_lines(part: Message, text: str) -> str:
+    """A text of ``format=flowed`` (RFC 3676) with its paragraphs whole; any other as it is.
+
+    A line that ends in a space goes on in the next one, if both are quoted as deeply. The line
+    before a signature, ``-- ``, ends a paragraph.
+    """
+    if part.get_content_type() != "text/plain" or _parameter(part, "format") != "flowed":
+        return text
+    without_space = _parameter(part, "delsp") == "yes"
+    joined: list[str] = []
+    depth_before, goes_on = 0, False
+    for line in text.split("\n"):
+        content = line.lstrip(">")
+        depth = len(line) - len(content)
+        content = content.removeprefix(" ")  # which keeps ">" and "From" apart from their meaning
+        is_signature = content.rstrip("\r") == "-- "
+        if goes_on and depth == depth_before and not is_signature:
+            joined[-1] = joined[-1].removesuffix(" " * without_space) + content
+        else:
+            joined.append(">" * depth + " " * bool(depth) + content)
+        depth_before, goes_on = depth, content.endswith(" ") and not is_signature
+    return "\n".join(joined)
+
+
+def _parameter(part: Message, name: str) -> str:
+    """The value of a parameter of the header Content-Type; empty if it is not there."""
+    value = part.get_param(name, "")
+    return _header_token(value if isinstance(value, str) else "")

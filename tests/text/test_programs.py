@@ -140,6 +140,34 @@ def test_a_mail_is_what_its_writer_sees_of_it(tmp_path, name):
 
 
 @pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ('<span style="display:block">Anna</span><span style="display: block;">Smith</span>',
+         "Anna\nSmith"),
+        ('<b style="color:red;DISPLAY:Flex">Anna</b>Smith', "Anna\nSmith"),
+        ("<select><option>Anna<option>Smith</select>!", "Anna\nSmith\n!"),
+        *((f"<{tag}>Anna</{tag}><{tag}>Smith</{tag}>", "Anna\nSmith")
+          for tag in ("legend", "dialog", "figcaption", "summary", "caption", "menu", "hgroup",
+                      "thead", "optgroup", "dir", "xmp", "search")),
+        *((f"<{tag}>Anna</{tag}><{tag}>Smith</{tag}>", "Anna Smith")
+          for tag in ("td", "button", "textarea")),
+        ("Anna<img src=x>Smith<input>.", "Anna Smith ."),
+        ('<i style="display:inline-block">Anna</i><i style="display:table-cell">Smith</i>',
+         "Anna Smith"),
+        ('<i style="float:left">Anna</i>Smith', "Anna\nSmith"),
+        ('<p style="display:flex"><i>A<b>nn</b>a</i><i>Smith</i></p>', "Anna Smith"),
+        ('<p>An<b style="font-display:block">n</b><i>a</i> <u style="display:inline">Sm</u>ith</p>',
+         "Anna Smith"),
+        ('<div style="display:inline">An</div><div style="display:inline">na</div>', "Anna"),
+        ("<ruby>山<rp>(</rp><rt>やま</rt><rp>)</rp>田<rt>だ</rt></ruby>", "山田"),
+    ],
+)  # fmt: skip
+def test_what_stands_apart_in_html_stays_apart(html, text):
+    """Fault: a list with Anna Smith did not find "AnnaSmith"."""
+    assert html_to_text(html) == text
+
+
+@pytest.mark.parametrize(
     "html",
     ["<" * 200_000, "<!--" * 100_000, "<a b='" * 50_000, "<div>" * 9_000, "<p " + "x " * 50_000],
 )
