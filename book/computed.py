@@ -3,8 +3,8 @@
 - The dates since when each rule of the ledger holds (``rules.yml``).
 - The recorded ledger of claims, and the table of figures in ``reproducing.md``.
 - The page of what is known (``known.yml``), and its figures.
-- The page that maps each item of the papers to its place here (``map.yml``), and the sentence of
-  the README and the first page that counts them.
+- The page that maps each item of the papers to its place here (``papers_map.py``), and the
+  sentence of the README and the first page that counts them.
 - The recorded runs that the panel shows, and the methods' colours for its style and the toys'.
 - The parameters cell of every notebook, and of its published chapter, from the section of the
   profiles that it reads; and the page of all options of ``crtlib train``.
@@ -14,8 +14,6 @@ Tests check that each is up to date. The words of the pages are in ``templates``
 
 import collections
 import datetime
-import functools
-import importlib
 import json
 import re
 from pathlib import Path
@@ -24,12 +22,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+import papers_map
 import teaching
 from _ext import pages
 from confide import recipe
 from crtbook import settings, tables
 from crtbook.claims import headlines, ledger, measures
-from crtbook.claims.claim import PAPERS, load_claims, load_claims_file, load_terms
+from crtbook.claims.claim import PAPERS, load_terms
 from crtbook.claims.statistics import (
     AGREES,
     CONSTRUCTION,
@@ -321,123 +320,6 @@ def _add_namespace(svg: str) -> str:
     return svg if "xmlns=" in svg else svg.replace("<svg", tag, 1)
 
 
-# --------------------------------------------------------------------------- the map
-SECTIONS = {
-    "crt": "CRT (NAACL 2022, and its ACL submission)",
-    "report": "The training-data leakage report (2021)",
-    "hush": "Hush! (2025)",
-    "design": "The companion itself",
-}
-MEANS = {
-    "works": "it is here, a test names it, and where it is a claim, recorded runs decide it",
-    "partly": "a part of it is here, no test names it, recorded runs do not decide its claim, or "
-    "they have less than half of the paper's epochs",
-    "toy": "its largest recorded run has less than a tenth of the paper's dialogues or width",
-    "absent": "it is not here",
-    "n/a": "nothing to build",
-}
-TOY = 0.1
-LONG = 0.5
-"""A figure whose largest runs have less than this share of the paper's epochs is shown in part."""
-
-
-def resolve_name(dotted: str) -> object:
-    """The object that a dotted name stands for: a module, or something in one."""
-    module, _, name = dotted.rpartition(".")
-    try:
-        return importlib.import_module(dotted)
-    except ModuleNotFoundError:
-        return getattr(resolve_name(module), name)
-
-
-def is_tested(row: dict[str, Any]) -> bool:
-    """Whether the tests of an item name its function, in any case, or plant the worlds of the claim
-    that calls it."""
-    name = row.get("function", "").rpartition(".")[2]
-    calls = {claim.id: claim.call for claim in load_claims()}
-    if not name or calls.get(row.get("claim", "")) == name:
-        return "test" in row
-    text = (BOOK.parent / row["test"]).read_text("utf-8")
-    return re.search(rf"\b{name}\b", text, re.IGNORECASE) is not None
-
-
-@functools.cache
-def _verdicts_by_claim() -> dict[str, set[str]]:
-    claims = add_claim_and_place(ledger.load_ledger()).groupby("claim").verdict
-    return {str(name): set(verdicts) for name, verdicts in claims}
-
-
-@functools.cache
-def _shares_by_figure() -> dict[str, dict[str, float]]:
-    """The share of the paper's dialogues, width and epochs that a figure's largest runs have."""
-    figures = {f["id"]: f for f in load_claims_file("figures") if not f.get("exact")}
-    runs = {name: ledger.runs_of_figure(figure) for name, figure in figures.items()}
-    return {n: ledger.find_largest_runs(f, runs[n])[0] for n, f in figures.items() if len(runs[n])}
-
-
-def judge_item(row: dict[str, Any]) -> tuple[str, str]:
-    """The status of an item, and why it is no better."""
-    for name, word in (("nothing", "n/a"), ("absent", "absent")):
-        if name in row:
-            return word, row[name]
-    full = dict.fromkeys(("dialogues", "hidden", "epochs"), 1.0)
-    share = _shares_by_figure().get(row.get("shows", ""), full)
-    least = min(("dialogues", "hidden"), key=lambda name: share[name])
-    if share[least] < TOY:
-        measure = {"dialogues": "dialogues", "hidden": "width"}[least]
-        return "toy", f"{share[least]:.1g} of the paper's {measure}"
-    if "lacks" in row:
-        return "partly", row["lacks"]
-    if share["epochs"] < LONG:
-        return "partly", f"{share['epochs']:.0%} of the paper's epochs"
-    if not is_tested(row):
-        return "partly", "its test does not name it"
-    if "claim" in row and _verdicts_by_claim()[row["claim"]] <= UNDECIDED:
-        return "partly", f"the claim is {' or '.join(sorted(_verdicts_by_claim()[row['claim']]))}"
-    return "works", ""
-
-
-WHERE = {
-    "function": "`{}`",
-    "test": "`{}`",
-    "chapter": "{{doc}}`chapters/{}`",
-    "claim": "claim `{}`",
-}
-
-
-def render_map() -> str:
-    """The page of all items."""
-    rows = teaching.load_yaml("map.yml")
-    for row in rows:
-        row["status"], row["why"] = judge_item(row)
-        names = {kind: row[kind].removeprefix("crtlib.") for kind in WHERE if kind in row}
-        row["where"] = [WHERE[kind].format(name) for kind, name in names.items()]
-    return teaching.render_template("map", rows=rows, MEANS=MEANS, SECTIONS=SECTIONS)
-
-
-COUNTED = re.compile(
-    r"(\d+) figures, tables, theorems and claims, (\d+) are reproduced or computed here, (\d+) in "
-    r"part, (\d+) only as toys, (\d+) not at all, and (\d+) ask for nothing to be built"
-)
-"""The sentence that counts the items, where people read first."""
-STATUSES = ("works", "partly", "toy", "absent", "n/a")
-"""What :func:`judge_item` returns for an item, in the order of the sentence."""
-COUNTING = (BOOK.parent / "README.md", BOOK / "index.md")
-
-
-def insert_counts(text: str) -> str:
-    """A page with today's counts in its sentence; a page that has lost the sentence is refused."""
-    counts = collections.Counter(judge_item(row)[0] for row in teaching.load_yaml("map.yml"))
-    numbers = [counts.total(), *(counts[word] for word in STATUSES)]
-    sentence = (
-        "{} figures, tables, theorems and claims, {} are reproduced or computed here, {} in part,"
-        " {} only as toys, {} not at all, and {} ask for nothing to be built"
-    ).format(*numbers)
-    updated, times = COUNTED.subn(sentence, text)
-    assert times == 1, "one sentence counts the papers' items"
-    return updated
-
-
 # --------------------------------------------------------------------------- the rules
 RULES = Path(str(ledger.FOLDER / "rules.yml"))
 
@@ -554,7 +436,7 @@ if __name__ == "__main__":
     table.attrs["robust"] = headlines.check_robustness_of_all(measures.load_sources())
     tables.write_table(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
     texts = render_what_we_know(table) | {
-        BOOK / "map.md": render_map(),
+        BOOK / "map.md": papers_map.render_map(),
         BOOK / "options.md": render_options(),
     }
     texts |= {
@@ -564,8 +446,8 @@ if __name__ == "__main__":
     }
     texts[FIGURE_3], provenance = draw_readme_picture()
     texts[README] = insert_caption_of_figure_3(README.read_text("utf-8"), provenance)
-    for path in COUNTING:
-        texts[path] = insert_counts(texts.get(path) or path.read_text("utf-8"))
+    for path in papers_map.COUNTING:
+        texts[path] = papers_map.insert_counts(texts.get(path) or path.read_text("utf-8"))
     notebooks = [*BOOK.parent.glob("notebooks/*.ipynb"), *BOOK.glob("chapters/*.ipynb")]
     texts |= {path: insert_parameters_cell(path.read_text("utf-8")) for path in notebooks}
     for path, text in texts.items():
