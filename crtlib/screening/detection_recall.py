@@ -16,9 +16,9 @@ from crtlib.text.records import Point, Secret
 
 
 def recall_by_kind(
-    points: Sequence[Point], labels: Sequence[Sequence[Secret]], *, confidence: float = 0.95
+    points: Sequence[Point], flags: Sequence[Sequence[Secret]], *, confidence: float = 0.95
 ) -> pd.DataFrame:
-    """How many labelled secrets the flagged spans ``labels`` catch, by kind and in the row "all".
+    """How many labelled secrets the flagged spans ``flags`` catch, by kind and in the row "all".
 
     A secret is caught if every one of its characters is flagged, spaces included: half a telephone
     number in clear is a miss.
@@ -32,27 +32,36 @@ def recall_by_kind(
     them; :func:`crtlib.screening.rates.measure_rates` has bounds for clustered labels.
     """
     counts = {name: Counter[str]() for name in ("secrets", "missed", "flagged", "right")}
-    for p, spans in zip(points, labels, strict=True):
-        right = {f for f, _ in overlapping_pairs(spans, p.secrets)}
-        each = p.secrets, find_missed_secrets(p, spans), spans, right
-        for count, some in zip(counts.values(), each, strict=True):
-            count.update(s.kind for s in some)
+    for point, spans in zip(points, flags, strict=True):
+        spans_on_secrets = {span for span, _ in overlapping_pairs(spans, point.secrets)}
+        counts["secrets"].update(s.kind for s in point.secrets)
+        counts["missed"].update(s.kind for s in find_missed_secrets(point, spans))
+        counts["flagged"].update(s.kind for s in spans)
+        counts["right"].update(s.kind for s in spans_on_secrets)
     table = pd.DataFrame(counts, dtype=object).fillna(0).astype(int).sort_index()
     table.loc["all"] = table.sum()
-    n, m, f, r = (table[name] for name in counts)
+    secrets, missed, flagged, right = (table[name] for name in counts)
     upper = np.vectorize(partial(clopper_pearson_upper, confidence=confidence), otypes=[float])
-    columns = {"secrets": n, "caught": n - m, "recall": (n - m) / n, "miss_upper": upper(m, n)}
-    columns |= {"flagged": f, "precision": r / f, "precision_lower": 1 - upper(f - r, f)}
+    columns = {
+        "secrets": secrets,
+        "caught": secrets - missed,
+        "recall": (secrets - missed) / secrets,
+        "miss_upper": upper(missed, secrets),
+        "flagged": flagged,
+        "precision": right / flagged,
+        "precision_lower": 1 - upper(flagged - right, flagged),
+    }
     return pd.DataFrame(columns).rename_axis("kind")
 
 
-def count_unstable_labels(
+def count_unstable_flags(
     policy: Callable[[Sequence[Point]], Sequence[Sequence[Secret]]], points: Sequence[Point]
 ) -> tuple[int, int]:
-    """How many labelled secrets change other labels when they are masked, and how many there are.
+    """How many labelled secrets change other flags when they are masked, and how many there are.
 
-    The neighbour of Definition 2 is labelled again and redacted. It must then read the same as the
-    redacted original with the secret masked as well, which is what Proposition 5 needs.
+    The policy reads the neighbour of Definition 2 as well, and both are redacted. The neighbour
+    must then read the same as the original with the secret masked, which is what Proposition 5
+    needs.
     """
     pairs = [
         (p, s, spans, redact(p, [s]))

@@ -136,11 +136,11 @@ def search_form_of(value: str) -> tuple[str, bool]:
     """A value in the form that is searched for, and whether the text is searched without the signs
     between digits."""
     text, at = _normalise_with_places(value)
-    number = sum(c.isdigit() for c in text) >= 4
-    if number:
+    is_number = sum(c.isdigit() for c in text) >= 4
+    if is_number:
         text, _ = _drop_digit_separators(text, at)
     inside = re.search(r"[^\W_](?:.*[^\W_])?", text, re.DOTALL)
-    return (inside[0] if inside else ""), number
+    return (inside[0] if inside else ""), is_number
 
 
 # --------------------------------------------------------------------------- lists of values
@@ -285,10 +285,11 @@ class ValueFinder:
     ``file`` is for error messages."""
 
     def __init__(self, file: str, rows: Iterable[ListedValue]) -> None:
-        # One for values searched for as they are, one for those without signs between digits.
-        self.automata = ahocorasick.Automaton(), ahocorasick.Automaton()
+        self._text_automaton = ahocorasick.Automaton()
+        # Its values are searched for in the text without the signs between digits.
+        self._number_automaton = ahocorasick.Automaton()
         for row in rows:
-            sought, number = search_form_of(row.value)
+            sought, is_number = search_form_of(row.value)
             if len(sought) < MIN_VALUE_CHARACTERS:
                 raise ValueError(
                     f"{file}, row {row.number}: is too short to look for; {len(sought)} characters"
@@ -298,23 +299,26 @@ class ValueFinder:
                     f"{file}, row {row.number}: is too long to look for; at most "
                     f"{MAX_VALUE_CHARACTERS:,} characters"
                 )
-            if sought in self.automata[number]:
-                self.automata[number].get(sought)[2].append(row.number)
+            automaton = self._number_automaton if is_number else self._text_automaton
+            if sought in automaton:
+                _, _, row_numbers = automaton.get(sought)
+                row_numbers.append(row.number)
             else:
-                self.automata[number].add_word(sought, (len(sought), row.kind, [row.number]))
-        for automaton in self.automata:
-            automaton.make_automaton()
+                automaton.add_word(sought, (len(sought), row.kind, [row.number]))
+        self._text_automaton.make_automaton()
+        self._number_automaton.make_automaton()
 
     def __call__(self, text: str) -> tuple[list[Spans], set[int]]:
         normal, at = _normalise_with_places(text)
-        forms = [
-            (normal, at),
-            _drop_digit_separators(normal, at) if len(self.automata[1]) else ("", []),
-        ]
+        searches = []
+        if len(self._text_automaton):
+            searches.append((self._text_automaton, normal, at))
+        if len(self._number_automaton):
+            searches.append((self._number_automaton, *_drop_digit_separators(normal, at)))
         spans: list[Secret] = []
         row_numbers = set[int]()
-        for automaton, (form, places) in zip(self.automata, forms, strict=True):
-            for last, (length, kind, numbers) in automaton.iter(form) if len(automaton) else ():
+        for automaton, form, places in searches:
+            for last, (length, kind, numbers) in automaton.iter(form):
                 start, end = places[last - length + 1], places[last] + 1
                 before, after = text[max(0, start - 1) : start], text[end : end + 1]
                 if _is_within_word(before, text[start]) or _is_within_word(after, text[end - 1]):

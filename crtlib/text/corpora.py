@@ -28,7 +28,7 @@ from crtlib.text import (
     screened_folder,
     wikitext,
 )
-from crtlib.text.data_points import ROLE_PATTERN
+from crtlib.text.data_points import ROLE_NAMES
 from crtlib.text.identity import (
     QUOTATION_MARKS,
     hash_text,
@@ -50,7 +50,7 @@ _REGISTERING_MODULES = (arxiv, customersim, multiwoz, wikitext)
 CORPUS_ENTRY_POINTS = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``CorpusSource``."""
 
-_ROLES_IN_A_TEXT = re.compile(rf"(?<!\S)(?:(?:{ROLE_PATTERN.pattern}|s1): ?)+", re.IGNORECASE)
+_ROLES_IN_A_TEXT = re.compile(rf"(?<!\S)(?:(?:{ROLE_NAMES}|s1)?: ?)+", re.IGNORECASE)
 """The speakers named before what is said, in words separated by single spaces."""
 _QUOTES_AROUND_WORDS = re.compile(rf"(?<!\S)[{QUOTATION_MARKS}]+|[{QUOTATION_MARKS}]+(?!\S)")
 _WHOLE_NUMBER_WORD = re.compile(r"(?<!\S)([+-]?\d+)\.0+(?!\S)")

@@ -20,17 +20,19 @@ from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 POINT_UNITS = ("turn", "dialogue", "user")
 
 
-ROLE_PATTERN = re.compile(
-    "|user|usr|customer|client|caller|human|person|patient|student|guest|system|sys|assistant|agent"
-    "|bot|operator|support|advisor|representative|staff|doctor|teacher|model|gpt|tool|function",
-    re.IGNORECASE,
+ROLE_NAMES = (
+    "user|usr|customer|client|caller|human|person|patient|student|guest|system|sys|assistant|agent"
+    "|bot|operator|support|advisor|representative|staff|doctor|teacher|model|gpt|tool|function"
 )
-"""The names of speakers that may appear in the text of a point; no policy screens them."""
+"""The names of speakers that may appear in the text of a point, as the alternatives of a regular
+expression; no policy screens them."""
+ROLE_PATTERN = re.compile(f"(?:{ROLE_NAMES})?", re.IGNORECASE)
+"""One of ``ROLE_NAMES``, or nothing: a turn may name no speaker."""
 
 
 SpokenTurn = tuple[int, int, str]
 """Where a turn's own words begin and end in the text of a point, and who speaks."""
-_LEAD = re.compile(rf"(?P<line>\n)?((?P<speaker>S1|{ROLE_PATTERN.pattern[1:]}): )?", re.IGNORECASE)
+_LEAD = re.compile(rf"(?P<line>\n)?((?P<speaker>S1|{ROLE_NAMES}): )?", re.IGNORECASE)
 """What :func:`join_with_speakers` writes before a turn."""
 
 

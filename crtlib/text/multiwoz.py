@@ -202,24 +202,33 @@ def join_overlapping_labels(spans: Iterable[Secret]) -> tuple[Secret, ...]:
     return tuple(out)
 
 
-MULTIWOZ_SOURCE, MULTIWOZ_HELD_OUT_SOURCE, SCHEMA_GUIDED_SOURCE = (
-    register_corpus(
-        fetched_source(
-            name, label, folders, multiwoz_files, partial(read_multiwoz, name=name), where
-        )
+MULTIWOZ_SOURCE = register_corpus(
+    fetched_source(
+        "multiwoz",
+        "MultiWOZ 2.2",
+        ("multiwoz_2.2", "multiwoz_2.2_subset"),
+        multiwoz_files,
+        partial(read_multiwoz, name="multiwoz"),
+        "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
     )
-    for name, label, folders, where in (
-        (
-            *("multiwoz", "MultiWOZ 2.2", ("multiwoz_2.2", "multiwoz_2.2_subset")),
-            "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
-        ),
-        (
-            *("multiwoz_held_out", "MultiWOZ 2.1, validation and test", ("multiwoz_2.1_val_test",)),
-            "https://github.com/budzianowski/multiwoz; data/README.md says how it is laid out",
-        ),
-        (
-            *("schema_guided", "Schema-Guided Dialogue", ("sgd",)),
-            "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
-        ),
+)
+MULTIWOZ_HELD_OUT_SOURCE = register_corpus(
+    fetched_source(
+        "multiwoz_held_out",
+        "MultiWOZ 2.1, validation and test",
+        ("multiwoz_2.1_val_test",),
+        multiwoz_files,
+        partial(read_multiwoz, name="multiwoz_held_out"),
+        "https://github.com/budzianowski/multiwoz; data/README.md says how it is laid out",
+    )
+)
+SCHEMA_GUIDED_SOURCE = register_corpus(
+    fetched_source(
+        "schema_guided",
+        "Schema-Guided Dialogue",
+        ("sgd",),
+        multiwoz_files,
+        partial(read_multiwoz, name="schema_guided"),
+        "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
     )
 )

@@ -183,17 +183,15 @@ def test_label_stability_counts_what_it_should(kind):
         "everything": regex_policies.everything_policy,
         "neighbour": neighbour,
     }
-    assert detection_recall.count_unstable_labels(policy[kind], points) == (
+    assert detection_recall.count_unstable_flags(policy[kind], points) == (
         int(kind == "neighbour"),
         1,
     )
 
 
 def test_regular_expressions_are_stable_and_the_tagger_is_measured(learned):
-    assert (
-        detection_recall.count_unstable_labels(regex_policies.corpus_regex_policy(), TEST)[0] == 0
-    )
-    changed, secrets = detection_recall.count_unstable_labels(tagger.tagger_policy(learned), TEST)
+    assert detection_recall.count_unstable_flags(regex_policies.corpus_regex_policy(), TEST)[0] == 0
+    changed, secrets = detection_recall.count_unstable_flags(tagger.tagger_policy(learned), TEST)
     assert 0 <= changed < 0.2 * secrets
 
 
