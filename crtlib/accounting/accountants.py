@@ -1,9 +1,9 @@
 """The accountants: what composed, Poisson-sampled Gaussians cost.
 
 A profile maps delta in (0, 1) to the least epsilon that its accountant can prove: never below the
-truth. If an accountant has no answer, the least of the looser bounds in
-:data:`FALLBACK_ACCOUNTANTS` is returned, with its name. Other libraries are imported when they are
-first used.
+truth. If an accountant has no answer, the lesser of two looser bounds is returned with its name:
+"rdp", or "gaussian", which counts every point in every batch. Other libraries are imported when
+they are first used.
 
 >>> steps = ((0.1, 2.24772, 100),)  # (q, sigma, steps), ...
 >>> curve = cached_profile(steps, "pld", neighbouring_relation="add_or_remove")
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -33,7 +33,6 @@ from crtlib.accounting.privacy_loss import Array, GaussianMixturePair
 from crtlib.accounting.renyi import RenyiCurve
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "autodp")
-FALLBACK_ACCOUNTANTS = ("rdp", "gaussian")
 NEIGHBOURING_RELATIONS = ("add_or_remove", "replace")
 RELATION_DIRECTIONS = {"add_or_remove": ("forward", "backward"), "replace": ("replace",)}
 PRV_EPS_ERROR = 0.01  # Opacus' default: the slack that its epsilon (of removal only) contains
@@ -47,10 +46,26 @@ HashableGroupSizes = int | tuple[int, ...]
 """How many points differ: the same number in all events, or one for each."""
 
 
+class _GroupSteps(NamedTuple):
+    """Steps of one kind, and the number of points that differ in them."""
+
+    sampling_probability: float
+    noise_multiplier: float
+    steps: int
+    group: int
+
+    def merged(self) -> _GroupSteps:
+        """The same mechanism as one step where nothing is sampled: Gaussians compose into one
+        Gaussian, without any numerical error."""
+        if self.sampling_probability < 1:
+            return self
+        return _GroupSteps(1.0, self.noise_multiplier / math.sqrt(self.steps), 1, self.group)
+
+
 @dataclass(frozen=True)
 class AccountantBound:
     """An epsilon (or delta), and the accountant whose bound it is: the requested one or, if that
-    has no answer or a larger one, one of :data:`FALLBACK_ACCOUNTANTS`."""
+    has no answer or a larger one, "rdp" or "gaussian"."""
 
     value: float
     accountant: str
@@ -91,115 +106,125 @@ class PrivacyProfile:
     ) -> None:
         self.accountant, self._coarse = accountant, coarse
         self.neighbouring_relation = neighbouring_relation
-        self._steps = events
+        self._events = events
         sizes = (group,) * len(events) if isinstance(group, int) else group
-        self._events = tuple((*e, size) for e, size in zip(events, sizes, strict=True))
-        self._answers = lru_cache(maxsize=4096)(self._answer)
-        self._deltas = lru_cache(maxsize=4096)(self._delta)
+        self._group_steps = [_GroupSteps(*e, size) for e, size in zip(events, sizes, strict=True)]
+        self._cached_answer = lru_cache(maxsize=4096)(self._answer)
+        self._cached_delta = lru_cache(maxsize=4096)(self._delta)
 
     def __call__(self, delta: float) -> float:
         return self.answer(delta).value
 
     def answer(self, delta: float) -> AccountantBound:
         """The least epsilon at ``delta``, and whose bound it is."""
-        return self._answers(delta)
+        return self._cached_answer(delta)
 
     def charged(self, delta: float) -> float:
         """The part of ``delta`` that the answer there charges for numerical errors: 0 for the
         closed forms, and for the accountants of other libraries, whose errors are unknown."""
-        if self.answer(delta).accountant != "pld" or not self._sampled:
+        if self.answer(delta).accountant != "pld" or not self._has_sampling:
             return 0.0
-        return max(way.charged(delta)[1] for way in self._compositions)
+        return max(composition.charged(delta)[1] for composition in self._compositions)
 
     def delta(self, epsilon: float) -> float:
         """The least delta at ``epsilon`` >= 0."""
-        return self._deltas(epsilon)
+        return self._cached_delta(epsilon)
 
     def _delta(self, epsilon: float) -> float:
         if not self._events:
             return 0.0
-        if self._shift == math.inf:
+        if self._total_mean_shift == math.inf:
             return 1.0
-        loose = min(gaussian_delta(self._shift, epsilon), self.renyi.delta(epsilon))
-        if not (self._transformed and self._sampled):
+        loose = self._loose_delta(epsilon)
+        if not (self._is_for_pld and self._has_sampling):
             return loose
-        return min(loose, max(way.delta(epsilon) for way in self._compositions))
+        return min(loose, max(composition.delta(epsilon) for composition in self._compositions))
+
+    def _loose_delta(self, epsilon: float) -> float:
+        gaussian = gaussian_delta(self._total_mean_shift, epsilon)
+        return min(gaussian, self.renyi.delta(epsilon))
 
     def deltas(self, epsilons: Array) -> Array:
         """:meth:`delta` at many epsilons at once; quicker."""
-        if not self._events or self._shift == math.inf:
+        if not self._events or self._total_mean_shift == math.inf:
             return np.full_like(epsilons, bool(self._events))
-        loose = np.array([
-            min(gaussian_delta(self._shift, e), self.renyi.delta(e)) for e in epsilons.tolist()
-        ])  # fmt: skip
-        if not (self._transformed and self._sampled):
+        loose = np.array([self._loose_delta(epsilon) for epsilon in epsilons.tolist()])
+        if not (self._is_for_pld and self._has_sampling):
             return loose
-        each = [way.deltas(epsilons) for way in self._compositions]
-        return np.asarray(np.minimum(loose, np.max(each, 0)))
+        by_direction = [composition.deltas(epsilons) for composition in self._compositions]
+        return np.asarray(np.minimum(loose, np.max(by_direction, 0)))
 
     def _answer(self, delta: float) -> AccountantBound:
         if not self._events:
             return AccountantBound(0.0, self.accountant)
-        exact = gaussian_epsilon(self._shift, delta)
-        if (self.accountant == "pld" and not self._sampled) or exact in (0.0, math.inf):
-            return AccountantBound(exact, self.accountant)
-        found = [
+        gaussian = gaussian_epsilon(self._total_mean_shift, delta)
+        is_exact = self.accountant == "pld" and not self._has_sampling
+        if is_exact or gaussian in (0.0, math.inf):
+            return AccountantBound(gaussian, self.accountant)
+        bounds = [
             AccountantBound(self.renyi.epsilon(delta), "rdp"),
-            AccountantBound(exact, "gaussian"),
+            AccountantBound(gaussian, "gaussian"),
         ]
-        if self._transformed:
-            found.insert(
-                0, AccountantBound(max(w.epsilon(delta) for w in self._compositions), "pld")
-            )
-        return min(found, key=lambda answer: answer.value)
+        if self._is_for_pld:
+            pld = max(composition.epsilon(delta) for composition in self._compositions)
+            bounds.insert(0, AccountantBound(pld, "pld"))  # the first of equal bounds is named
+        return min(bounds, key=lambda bound: bound.value)
 
     @property
-    def _least_sigma(self) -> float:
-        return min(sigma for _, sigma, _, _ in self._events)
+    def _least_noise_multiplier(self) -> float:
+        return min(s.noise_multiplier for s in self._group_steps)
 
     @cached_property
-    def _shift(self) -> float:
+    def _total_mean_shift(self) -> float:
         """The number of standard deviations by which all steps together would move one Gaussian, if
         every point were in every batch; sampling can only hide more (joint convexity)."""
-        if not self._least_sigma > 0:
+        if not self._least_noise_multiplier > 0:
             return math.inf
-        far = 2 if self.neighbouring_relation == "replace" else 1
-        return far * math.sqrt(sum(n * (k / sigma) ** 2 for _, sigma, n, k in self._events))
+        sensitivity = 2 if self.neighbouring_relation == "replace" else 1
+        return sensitivity * math.sqrt(
+            sum(s.steps * (s.group / s.noise_multiplier) ** 2 for s in self._group_steps)
+        )
 
     @property
-    def _transformed(self) -> bool:
+    def _is_for_pld(self) -> bool:
         """Whether "pld" was requested, and the events are within its reach."""
-        steps = sum(n for _, _, n, _ in self._events)
-        near = self._least_sigma >= MIN_NOISE_MULTIPLIER and steps <= MAX_TRANSFORM_STEPS
-        return self.accountant == "pld" and near
+        return (
+            self.accountant == "pld"
+            and self._least_noise_multiplier >= MIN_NOISE_MULTIPLIER
+            and sum(s.steps for s in self._group_steps) <= MAX_TRANSFORM_STEPS
+        )
 
     @property
-    def _sampled(self) -> bool:
-        return any(q < 1 for q, _, _, _ in self._events)
+    def _has_sampling(self) -> bool:
+        return any(s.sampling_probability < 1 for s in self._group_steps)
 
-    def _parts(self, direction: str) -> list[tuple[GaussianMixturePair, int]]:
+    def _pairs_with_steps(self, direction: str) -> list[tuple[GaussianMixturePair, int]]:
         return [
-            (GaussianMixturePair.of(q, group=k, sigma=sigma, direction=direction), n)
-            for q, sigma, n, k in map(_merge_unsampled_steps, self._events)
+            (
+                GaussianMixturePair.of(
+                    s.sampling_probability,
+                    group=s.group,
+                    sigma=s.noise_multiplier,
+                    direction=direction,
+                ),
+                s.steps,
+            )
+            for s in (steps.merged() for steps in self._group_steps)
         ]
 
     @cached_property
     def _compositions(self) -> list[Composition]:
-        ways = RELATION_DIRECTIONS[self.neighbouring_relation]
-        return [Composition(self._parts(way), coarse=self._coarse) for way in ways]
+        return [
+            Composition(self._pairs_with_steps(direction), coarse=self._coarse)
+            for direction in RELATION_DIRECTIONS[self.neighbouring_relation]
+        ]
 
     @cached_property
     def renyi(self) -> RenyiCurve:
+        every = 8 if self._is_for_pld and len(self._events) > MAX_FINE_PARTS else 1
+        directions = RELATION_DIRECTIONS[self.neighbouring_relation]
         with _silence_warnings():
-            every = 8 if self._transformed and len(self._events) > MAX_FINE_PARTS else 1
-            ways = (self._parts(way) for way in RELATION_DIRECTIONS[self.neighbouring_relation])
-            return RenyiCurve(*ways, every=every)
-
-
-def _merge_unsampled_steps(event: tuple[float, float, int, int]) -> tuple[float, float, int, int]:
-    """Unsampled Gaussians compose into one Gaussian, without any numerical error."""
-    q, sigma, steps, group = event
-    return (q, sigma / math.sqrt(steps), 1, group) if q == 1 else event
+            return RenyiCurve(*map(self._pairs_with_steps, directions), every=every)
 
 
 class _ExternalProfile(PrivacyProfile):
@@ -211,22 +236,23 @@ class _ExternalProfile(PrivacyProfile):
     """
 
     @cached_property
-    def _floor(self) -> PrivacyProfile | None:
+    def _pld_lower_limit(self) -> PrivacyProfile | None:
         if self._coarse:
             return None
-        return cached_profile(self._steps, "pld", neighbouring_relation="add_or_remove")
+        return cached_profile(self._events, "pld", neighbouring_relation="add_or_remove")
 
     @cached_property
-    def _raw(self) -> EpsilonCurve | None:
-        build = {"prv": _prv_curve, "autodp": _autodp_curve}[self.accountant]
-        most = max(sigma for _, sigma, _ in self._steps)
-        if self._least_sigma < MIN_NOISE_MULTIPLIER:
+    def _external_curve(self) -> EpsilonCurve | None:
+        """The other library's answers for an added or removed point; None beyond its reach."""
+        make_curve = {"prv": _prv_curve, "autodp": _autodp_curve}[self.accountant]
+        most_noise = max(s.noise_multiplier for s in self._group_steps)
+        if self._least_noise_multiplier < MIN_NOISE_MULTIPLIER:
             return None
-        if self.accountant == "autodp" and most > MAX_AUTODP_NOISE_MULTIPLIER:
+        if self.accountant == "autodp" and most_noise > MAX_AUTODP_NOISE_MULTIPLIER:
             import_accountant("autodp.mechanism_zoo")
             return None
         with _silence_warnings():
-            return build(self._steps)
+            return make_curve(self._events)
 
     def _delta(self, epsilon: float) -> float:
         return invert_curve(self, epsilon)
@@ -234,24 +260,26 @@ class _ExternalProfile(PrivacyProfile):
     def _answer(self, delta: float) -> AccountantBound:
         if not self._events:
             return AccountantBound(0.0, self.accountant)
-        alone = self.neighbouring_relation == "add_or_remove"
-        value = self._one(delta) if alone else replacement_epsilon(self._one, delta)
-        if value < math.inf or self._floor is None:
+        if self.neighbouring_relation == "add_or_remove":
+            value = self._add_or_remove_epsilon(delta)
+        else:
+            value = replacement_epsilon(self._add_or_remove_epsilon, delta)
+        if value < math.inf or self._pld_lower_limit is None:
             return AccountantBound(value, self.accountant)
         return cached_profile(
-            self._steps, "rdp", neighbouring_relation=self.neighbouring_relation
+            self._events, "rdp", neighbouring_relation=self.neighbouring_relation
         ).answer(delta)
 
-    def _one(self, delta: float) -> float:
-        raw = self._raw  # refuses a package that is not there
+    def _add_or_remove_epsilon(self, delta: float) -> float:
+        curve = self._external_curve  # refuses a package that is not there
         try:
             with _silence_warnings():
-                value = float(raw(delta)) if raw else math.inf
+                value = float(curve(delta)) if curve else math.inf
         except (ArithmeticError, RuntimeError, ValueError):  # numerics gave up: claim nothing
             return math.inf
         if math.isnan(value):
             return math.inf
-        return max(0.0, value, self._floor(delta) if self._floor else 0.0)
+        return max(0.0, value, self._pld_lower_limit(delta) if self._pld_lower_limit else 0.0)
 
 
 @contextmanager
