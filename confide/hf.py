@@ -39,6 +39,7 @@ from transformers.trainer_utils import TrainOutput
 
 from confide import recipe as recipes
 from confide.release import certify, file_sources
+from confide.text import registry_units
 from confide.training.train_on_corpus import Session
 from confide.training.training_record import TrainingResult, make_work_folder
 from crtlib.checks import printable
@@ -636,7 +637,7 @@ def _refuse_trained_messages(evaluation: StrPath, corpus: StrPath, unit: str) ->
         test_an_evaluation_that_the_corpus_says_is_refused``.
     """
     every = [[turn.text for turn in d.turns] for d in corpora.read_dialogues(evaluation)]
-    said = corpora.find_said_messages(corpus, itertools.chain.from_iterable(every))
+    said = registry_units.find_said_messages(corpus, itertools.chain.from_iterable(every))
     is_left_out = any if unit == "turn" else all
     if any(is_left_out(text in said for text in texts) for texts in every):
         raise ValueError(

@@ -28,6 +28,7 @@ from confide.odometer_lines import (
     parse_entries,
     read_ledger_lines,
 )
+from confide.text import registry_units
 from crtlib import files
 from crtlib.checks import DamagedError
 from crtlib.files import StrPath
@@ -36,8 +37,8 @@ from crtlib.text.identity import hash_text
 from crtlib.text.screened_folder import is_screened_folder
 
 UNITS_VERSION = 3
-"""The version of the units that :func:`crtlib.text.corpora.hash_registry_units` makes. A text that
-was entered with another version is entered again when it is next read."""
+"""The version of the units that :func:`confide.text.registry_units.hash_registry_units` makes. A
+text that was entered with another version is entered again when it is next read."""
 
 MARK_OF_KEY_SQL = "SELECT unit FROM known WHERE text = 0 AND kind = 'key'"
 MARK_OF_FILE_SQL = "SELECT 1 FROM known WHERE text = 0 AND unit = CAST(? AS BLOB)"
@@ -68,7 +69,7 @@ def register_text(corpus: str | os.PathLike[str]) -> str:
     """
     sha = corpora.hash_corpus(corpus)
     form = corpora.hash_text_as_read(corpus) if is_screened_folder(corpus) else sha
-    units = corpora.hash_registry_units(corpus)
+    units = registry_units.hash_registry_units(corpus)
     Registry(registry_home()).register(sha, units, form=form)
     return sha
 
@@ -84,9 +85,9 @@ def count_shared_units(corpus: StrPath, other: StrPath) -> Counter[str]:
         more than half of another's conversations, however short they are. Test:
         ``tests/release/test_text_registry.py::test_two_texts_share_what_makes_them_related``.
     """
-    theirs = set(corpora.hash_registry_units(other))
+    theirs = set(registry_units.hash_registry_units(other))
     known, both = Counter[str](), Counter[str]()
-    for unit in set(corpora.hash_registry_units(corpus)):
+    for unit in set(registry_units.hash_registry_units(corpus)):
         known[unit[0]] += 1
         both[unit[0]] += unit in theirs
     fewer = {kind: min(known[kind], n) for kind, n in Counter(k for k, _ in theirs).items()}
@@ -95,8 +96,8 @@ def count_shared_units(corpus: StrPath, other: StrPath) -> Counter[str]:
         for kind, n in both.items()
         if kind not in OWNERSHIP_KINDS and n and _share_enough_units(kind, n, fewer[kind])
     })  # fmt: skip
-    said = set(corpora.hash_conversations(other))
-    same = len(said.intersection(corpora.hash_conversations(corpus)))
+    said = set(registry_units.hash_conversations(other))
+    same = len(said.intersection(registry_units.hash_conversations(corpus)))
     return shared + Counter(words=same if 2 * same > len(said) else 0)
 
 

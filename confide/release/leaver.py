@@ -11,6 +11,7 @@ from confide.odometer_lines import PLAN_METHOD, OdometerEntry
 from confide.release import assumptions, certificate_parts, file_sources, rate_bounds
 from confide.release.composed_promise import round_bound_up, round_chance_up
 from confide.reports import html
+from confide.text import text_sizes
 from crtlib.accounting import guess_bounds, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_delta
@@ -89,7 +90,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         and not any(earlier.spends_past_plans for earlier in every.entries[:k])
     ]
     spent = replace(every, entries=tuple(e for e in every.entries if e not in taught))
-    longest = corpora.max_points_per_unit(corpus)["user"]
+    longest = text_sizes.max_points_per_unit(corpus)["user"]
     assumed = [
         *assumptions.assume_of_earlier_models(spent, text),
         *assumptions.assume_of_earlier_texts(spent.private, text),

@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from confide import text_registry
 from confide.labels import adjudication, judged_turns, label_tasks, registry
+from confide.text import registry_units, text_sizes
 from crtlib.checks import check_choice
 from crtlib.files import StrPath
 from crtlib.intervals import count_of
@@ -319,7 +320,7 @@ def screen_corpus(
     teachings = list(dict.fromkeys(t for policy in pair.policies for t in policy.taught_by))
     shifts = [Shift(0.0, 0.0, 0) for _ in teachings]
     in_one_batch = how.dedup_by == "near" or how.unit == "user"
-    reading, digests = corpora.TextReading(corpus), how.policy_digests()
+    reading, digests = text_sizes.TextReading(corpus), how.policy_digests()
     batches = batch_dialogues(
         reading.watch(corpora.read_dialogues(corpus)), in_one_batch=in_one_batch
     )
@@ -343,7 +344,7 @@ def screen_corpus(
             shifts = [measure_shift(points, *each) for each in zip(teachings, shifts, strict=True)]
         check_policies_unchanged(pair.names, digests)  # as each worker did
         simulations = customersim.SimulationCheck()
-        parts.note("units", corpora.hash_registry_units(corpus, simulations))
+        parts.note("units", registry_units.hash_registry_units(corpus, simulations))
         file_hashes = parts.close()
     if judges:
         counted = counter.rates(policy_pairs=label_facts["judged"])
@@ -625,7 +626,7 @@ def _screening_summary(
 
 
 def _describe_text(
-    corpus: StrPath, tally: _ScreeningTally, reading: corpora.TextReading
+    corpus: StrPath, tally: _ScreeningTally, reading: text_sizes.TextReading
 ) -> dict[str, Any]:
     """What a certificate states about the text; ``longest`` is the most turns in one point."""
     path = Path(corpus)

@@ -304,8 +304,8 @@ def hash_screened_files(folder: StrPath) -> dict[str, str]:
 
 
 def read_registry_units(folder: StrPath) -> Iterator[tuple[str, str]]:
-    """The registry units of the text that was screened: see
-    :func:`crtlib.text.corpora.hash_registry_units`."""
+    """The units by which a registry recognises the text that was screened: the kind and SHA-256
+    of each."""
     return (
         (row["kind"], row["sha256"]) for row in read_screened_rows(folder, "private/units.parquet")
     )

@@ -6,6 +6,7 @@ import pytest
 
 from confide import odometer_lines, text_registry
 from confide.release import certifiable_run, certificate_parts, certify
+from confide.text import registry_units
 from confide.training import train_on_corpus
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Turn
@@ -118,7 +119,7 @@ def test_a_text_that_0_3_entered_is_known_as_it_was_until_it_is_read_again(tmp_p
         corpora.hash_corpus(january),
     )
     newer = ("rare", "brief", "stretch", "spoken", "speakers", "owners", "compared")
-    units = [u for u in corpora.hash_registry_units(january) if u[0] not in newer]
+    units = [u for u in registry_units.hash_registry_units(january) if u[0] not in newer]
     registry.register(name, units, form="older")  # as 0.3 did
     assert related(february, threads(tmp_path / "far.jsonl", [messages("far", 60)])) == [None]
     assert name not in registry.find_related_texts(corpora.hash_corpus(february))
@@ -133,14 +134,14 @@ def test_the_registry_of_0_3_knows_which_messages_are_rare_once_it_is_read_again
     before = registry.find_related_texts(corpora.hash_corpus(text))
     grown = old / "grown.jsonl"
     grown.write_text(text.read_text().replace('"d', '"x'))
-    registry.register(corpora.hash_corpus(grown), corpora.hash_registry_units(grown))
+    registry.register(corpora.hash_corpus(grown), registry_units.hash_registry_units(grown))
     assert corpora.hash_corpus(text) in before
     assert corpora.hash_corpus(text) in registry.find_related_texts(corpora.hash_corpus(grown))
     assert (
         "rare"
         not in registry.find_related_texts(corpora.hash_corpus(grown))[corpora.hash_corpus(text)]
     )
-    registry.register(corpora.hash_corpus(text), corpora.hash_registry_units(text))
+    registry.register(corpora.hash_corpus(text), registry_units.hash_registry_units(text))
     assert (
         registry.find_related_texts(corpora.hash_corpus(grown))[corpora.hash_corpus(text)]["rare"]
         >= 16

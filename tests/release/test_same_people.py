@@ -8,6 +8,7 @@ from confide import spending, text_registry
 from confide.release import certifiable_run
 from confide.reports import screening_page
 from confide.screening.corpus import ScreeningOptions
+from confide.text import registry_units
 from confide.training import train_on_corpus
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Turn
@@ -117,10 +118,10 @@ def test_what_an_older_crtlib_entered_is_not_compared(tmp_path):
     second = write(tmp_path / "two.jsonl", [("ann", said("ann", 2))])
     registry = text_registry.Registry(text_registry.registry_home())
     newer = ("spoken", "speakers", "owners", "compared")
-    units = [unit for unit in corpora.hash_registry_units(first) if unit[0] not in newer]
+    units = [unit for unit in registry_units.hash_registry_units(first) if unit[0] not in newer]
     name = corpora.hash_corpus(first)
     registry.register(name, [*units, ("named", "")], form="older")
-    registry.register(corpora.hash_corpus(second), corpora.hash_registry_units(second))
+    registry.register(corpora.hash_corpus(second), registry_units.hash_registry_units(second))
     assert not spending._has_same_people(
         registry.find_related_texts(corpora.hash_corpus(second))[name]
     )
@@ -146,6 +147,6 @@ def test_of_more_messages_than_are_kept_nobody_is_known_to_be_the_same(tmp_path,
     text = write(tmp_path / "one.jsonl", [(f"p{k}", said(f"p{k}", 2)) for k in range(20)])
     more = write(tmp_path / "two.jsonl", [(f"p{k}", said(f"p{k}", 3)) for k in range(20)])
     assert have_same_people(text, more)
-    monkeypatch.setattr(corpora, "MAX_IDENTIFYING_MESSAGES", 16)
+    monkeypatch.setattr(registry_units, "MAX_IDENTIFYING_MESSAGES", 16)
     large = write(tmp_path / "three.jsonl", [(f"p{k}", said(f"p{k}", 4)) for k in range(20)])
     assert not have_same_people(text, large)

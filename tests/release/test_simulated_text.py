@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from confide.screening import corpus as screening
+from confide.text import registry_units
 from confide.training import training_record
-from crtlib.text import corpora, corpus_folder, customersim, jsonl
+from crtlib.text import corpus_folder, customersim, jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
 
 MADE = [*customersim.stream_dialogues(4, 7, "paper")]
@@ -55,7 +56,7 @@ def test_simulated_is_true_of_every_dialogue(tmp_path, name):
     (tmp_path / "s").mkdir()
     assert text_about(tmp_path / "c.jsonl", tmp_path / "s")["simulated"] is simulated
     assert reads_labels_of_real_text(tmp_path / "c.jsonl") is not simulated
-    people = [kind for kind, _ in corpora.hash_registry_units(tmp_path / "c.jsonl")]
+    people = [kind for kind, _ in registry_units.hash_registry_units(tmp_path / "c.jsonl")]
     assert ("user" in people) is not simulated
 
 

@@ -14,6 +14,12 @@ from confide.labels import drawing, imports, label_tasks, registry
 from confide.release import certifiable_run, certificate_parts, certify
 from confide.reports import screening_page, sentences
 from confide.screening.corpus import ScreeningOptions
+from confide.text import registry_units
+from confide.text.registry_units import (
+    LONG_MESSAGE_CHARACTERS,
+    MOST_CONVERSATIONS_OF_A_MESSAGE,
+    SHORT_TALK_CHARACTERS,
+)
 from confide.training import train_on_corpus
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import DamagedError
@@ -94,7 +100,7 @@ def test_an_export_that_has_each_long_message_twice_is_known(tmp_path):
 
 def test_a_standing_phrase_makes_no_two_texts_the_same(tmp_path):
     """What an agent says to everybody, and a text of another desk says to everybody, too."""
-    phrase, few = long_messages("phrase", 1), corpora.MOST_CONVERSATIONS_OF_A_MESSAGE
+    phrase, few = long_messages("phrase", 1), MOST_CONVERSATIONS_OF_A_MESSAGE
     one, two = ([long_messages(f"{n}{k}", 1) + phrase for k in range(9)] for n in "ab")
     texts = write(tmp_path / "one.jsonl", one), write(tmp_path / "two.jsonl", two)
     assert related(*texts) == [None]
@@ -129,10 +135,10 @@ def test_the_page_says_by_what_a_text_is_known(tmp_path):
     value = certify.write_certificate(tmp_path / "m", tmp_path / "page.html", secrets_per_person=())
     said = " ".join(sentences.select_sentences(value)["no_earlier_run"])
     for compared in (
-        f"or all that one person says, of {corpora.SHORT_TALK_CHARACTERS} characters or more",
-        f"message of {corpora.LONG_MESSAGE_CHARACTERS} characters or more",
-        f"at most {corpora.MOST_CONVERSATIONS_OF_A_MESSAGE} conversations, or one person, have",
-        f"{corpora.MAX_IDENTIFYING_MESSAGES:,} messages",
+        f"or all that one person says, of {SHORT_TALK_CHARACTERS} characters or more",
+        f"message of {LONG_MESSAGE_CHARACTERS} characters or more",
+        f"at most {MOST_CONVERSATIONS_OF_A_MESSAGE} conversations, or one person, have",
+        f"{registry_units.MAX_IDENTIFYING_MESSAGES:,} messages",
         "who speaks, other white space, marks that nobody sees",
         "Nothing else is compared",
     ):
@@ -193,7 +199,7 @@ def test_two_texts_share_what_makes_them_related(tmp_path):
         shared = text_registry.count_shared_units(first, second)
         registry_ = text_registry.Registry(tmp_path / f"registry-{name}")
         for path in (first, second):
-            registry_.register(corpora.hash_corpus(path), corpora.hash_registry_units(path))
+            registry_.register(corpora.hash_corpus(path), registry_units.hash_registry_units(path))
         known = registry_.find_related_texts(corpora.hash_corpus(first)).get(
             corpora.hash_corpus(second), {}
         )

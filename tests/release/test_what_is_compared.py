@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 
 from confide import spending, text_registry
-from confide.text import ingest
+from confide.text import ingest, registry_units
 from confide.training import training_record
 from crtlib.text import corpora, data_points, jsonl
 from crtlib.text.records import Corpus, Dialogue, Turn
@@ -164,7 +164,7 @@ def test_what_is_one_data_point_in_two_texts_is_known(tmp_path):
         )
         d = Dialogue("d", "u", turns)
         (point,) = data_points.make_points(Corpus("c", (d,)), "dialogue")
-        texts = [corpora._compared_words(t.text) for t in turns]
+        texts = [registry_units._compared_words(t.text) for t in turns]
         seen.setdefault(point.text, set()).add(" ".join(filter(None, texts)))
     assert len(seen) < 3000 and {len(words) for words in seen.values()} == {1}
 

@@ -14,6 +14,7 @@ from confide.labels import adjudication, drawing, imports, label_tasks
 from confide.reports import screening_page as pages
 from confide.screening import corpus as screening
 from confide.screening.corpus import ScreeningOptions, default_policy
+from confide.text import registry_units, text_sizes
 from crtlib import outputs
 from crtlib.checks import DamagedError, MachineError
 from crtlib.screening import rates, regex_policies
@@ -404,9 +405,11 @@ def test_a_screened_folder_knows_the_units_and_sizes_of_the_raw_text(home):
     assert (
         screened_folder.read_screening_summary(home / "s")["public"] == 2
     )  # the copies are left out
-    raw = set(corpora.hash_registry_units(home / "c.jsonl"))
-    assert raw < set(corpora.hash_registry_units(home / "s"))  # and its own rows
-    assert corpora.max_points_per_unit(home / "s") == corpora.max_points_per_unit(home / "c.jsonl")
-    assert corpora.max_points_per_unit(home / "s")["user"] == {"turn": 6, "dialogue": 2}
+    raw = set(registry_units.hash_registry_units(home / "c.jsonl"))
+    assert raw < set(registry_units.hash_registry_units(home / "s"))  # and its own rows
+    assert text_sizes.max_points_per_unit(home / "s") == text_sizes.max_points_per_unit(
+        home / "c.jsonl"
+    )
+    assert text_sizes.max_points_per_unit(home / "s")["user"] == {"turn": 6, "dialogue": 2}
     shown = (home / "s" / "summary.json").read_text()
     assert '"sizes"' not in shown and '"decided"' not in shown

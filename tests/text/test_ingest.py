@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from confide.commands import data
-from confide.text import columns, ingest, message_forms
+from confide.text import columns, ingest, message_forms, registry_units
 from crtlib import outputs
 from crtlib.checks import MachineError
 from crtlib.text import corpora, corpus_folder, identity, jsonl, sorted_rows
@@ -250,7 +250,9 @@ def test_a_person_is_called_like_a_conversation_only_where_nobody_is_known(tmp_p
         ("bob~", "bob"),
     ]  # fmt: skip
     assert made.facts.users_are == "thread"
-    named = {unit for kind, unit in corpora.hash_registry_units(tmp_path / "o") if kind == "user"}
+    named = {
+        unit for kind, unit in registry_units.hash_registry_units(tmp_path / "o") if kind == "user"
+    }
     assert named == {identity.hash_text(name) for name in ("7", "ann@x.org", "bob", "bob~")}
 
 

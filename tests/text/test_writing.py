@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from confide.text import ingest
+from confide.text import ingest, registry_units
 from confide.text_registry import Registry
 from crtlib.text import corpora
 from crtlib.text.identity import normalise_text
@@ -69,7 +69,7 @@ def test_an_export_of_before_is_known_again(tmp_path, monkeypatch):
     )
     registry = Registry(tmp_path / "registry")
     for made_ in (old, new):
-        units = list(corpora.hash_registry_units(made_.out))
+        units = list(registry_units.hash_registry_units(made_.out))
         by_words = [(kind, unit) for kind, unit in units if kind not in ("user", "dialogue")]
         registry.register(made_.facts.sha256, by_words)
     assert old.facts.sha256 in registry.find_related_texts(new.facts.sha256)
