@@ -76,13 +76,13 @@ class AxisStudy(CrtStudy):
     scale: PositiveFloat = 2.0
 
     def __post_init__(self) -> None:
-        if not self.how.weighs:
+        if not self.training_method.weighs:
             CrtStudy.__post_init__(self)
 
     def run(self, desk: Desk) -> list[Row]:
         """Train; return what is proved, audited and attacked, and the costs."""
         d = study_data.prepare_data(self)
-        if self.how.weighs:
+        if self.training_method.weighs:
             fitted, proved = _train_weighted(self, d, desk)
         else:
             fitted = study_run.fit_study(
@@ -139,7 +139,7 @@ def _train_weighted(
 ) -> tuple[TrainedStudy, Proved]:
     """Weighted training (Hush!): it is public which point holds which labelled value."""
     plan = plan_secret_protection(study, d.points, study.scale)
-    phases = study.how.phases(PublicConstants.of(study, plan=plan))
+    phases = study.training_method.phases(PublicConstants.of(study, plan=plan))
     spec = replace(study.shape(), vocab_size=d.tokenizer.vocab_size)
     run = train_model(
         build_model(spec, study.seed).to(desk.device),
@@ -187,7 +187,7 @@ def _make_subject(study: AxisStudy, d: study_data.PreparedData, fitted: TrainedS
         model=fitted.run.model,
         tokenizer=d.tokenizer,
         points=d.points,
-        read=d.points if study.how.weighs else d.read,
+        read=d.points if study.training_method.weighs else d.read,
         others=d.others,
         canaries=d.canaries,
         seed=study.seed,

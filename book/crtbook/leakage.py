@@ -118,7 +118,7 @@ class LeakageStudy(Study):
     left_out_at: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = ()
 
     @property
-    def how(self) -> Method:
+    def training_method(self) -> Method:
         """Its method."""
         return methods.method_by_name(self.method)
 
@@ -221,7 +221,7 @@ def screen_points(study: LeakageStudy, points: Sequence[Point]) -> PreparedPoint
     }[study.policy]
     careful = (
         regex_policies.corpus_regex_policy()
-        if study.how.deduplicates
+        if study.training_method.deduplicates
         else regex_policies.none_policy
     )
     scope: DedupScope = "all" if study.dedup else "none"
@@ -299,8 +299,8 @@ def make_plain_trainer(study: LeakageStudy, d: Data, device: str = "cpu") -> Tra
 def schedule_phases(study: LeakageStudy, ready: PreparedPoints) -> list[Phase]:
     """The phases of a run."""
     size = study.dialogues * (1 if study.unit == "user" else 8)  # eight turns a dialogue: public
-    plan = plan_secret_protection(study, ready.all) if study.how.weighs else None
-    return study.how.phases(
+    plan = plan_secret_protection(study, ready.all) if study.training_method.weighs else None
+    return study.training_method.phases(
         PublicConstants.of(
             study, plan=plan, normaliser=study.sampling_probability * size,
             has_public=bool(ready.public),
@@ -320,7 +320,7 @@ def plan_secret_protection(
         steps=study.epochs * max(1, round(1 / study.sampling_probability)),
         batch_size=study.sampling_probability * len(points),
         scale=scale,
-        solver=study.how.solver,
+        solver=study.training_method.solver,
         neighbouring_relation="reference",
     )
 
@@ -331,7 +331,7 @@ def train_run(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
     d = draw_data(study)
     public = public_model(study, d, desk.device)
     ready = screen_points(study, d.points)
-    phases = schedule_phases(study, ready) if study.how.trains else []
+    phases = schedule_phases(study, ready) if study.training_method.trains else []
 
     def look(epoch: int, model: nn.Module) -> dict[str, float]:
         if epoch not in study.snapshots:
@@ -339,11 +339,15 @@ def train_run(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
         past = [p for p in phases if p.epoch <= epoch]
         return _measure_snapshot(study, d, model, public, epoch, past, desk.device)
 
-    if not study.how.trains:
+    if not study.training_method.trains:
         return d, TrainingRun(
             public, history=[{"epoch": study.epochs, **look(study.epochs, public)}]
         )
-    texts = {"private": ready.all} if study.how.reads_raw else {k: getattr(ready, k) for k in PARTS}
+    texts = (
+        {"private": ready.all}
+        if study.training_method.reads_raw
+        else {k: getattr(ready, k) for k in PARTS}
+    )
     parts = {k: d.tokenizer.encode(p.text for p in v) for k, v in texts.items()}
     start = public_model(study, d) if study.init == "public" else None
     model = (start or build_model(study.shape(d.tokenizer), study.seed)).to(desk.device)
@@ -392,7 +396,7 @@ def _measure_snapshot(
     """What a snapshot shows, by metric; for each unique sequence as ``metric/item``."""
     page = make_report(study, d, model, public)
     alone = page.unique()
-    clean = study.policy == "none" and not study.how.deduplicates
+    clean = study.policy == "none" and not study.training_method.deduplicates
     texts = (p if clean else redact(p, p.secrets) for p in d.heldout)
     facts: dict[str, float | None] = {
         **study_run.measure_utility(
@@ -404,7 +408,7 @@ def _measure_snapshot(
         "unique_secrets": sum(map(bool, alone.kinds)),  # sequences with a complete labelled secret
         **leakage.leakage_metrics(page.sequences, study.threshold),
     }
-    if not study.how.weighs and (event := schedules.combine_phase_events(past)):
+    if not study.training_method.weighs and (event := schedules.combine_phase_events(past)):
         facts["epsilon"] = epsilon(event, delta=study.delta, neighbouring_relation="add_or_remove")
     planted = {p.user for p in d.points if p.user.startswith(canaries.CANARY_USER_PREFIX)}
     if planted:

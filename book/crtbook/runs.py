@@ -98,7 +98,7 @@ class CrtStudy(crt_study.CrtStudy, Study):
         if self.model == "pretrained":
             return 30 + 1.2 * self.epochs * (self.dialogues + self.canaries * self.copies / 9)
         width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
-        passes = self.epochs * (1 + 0.5 * self.how.private) + 4
+        passes = self.epochs * (1 + 0.5 * self.training_method.private) + 4
         return self.dialogues * passes * width * (3 if self.model == "gpt2" else 1)
 
     def memory(self) -> float:

@@ -331,7 +331,7 @@ def _advise_on_pair(
         if at(taken["epsilon"], _rates_after_labels(rates, times * speaks))["met"]
     )
     times = 1.0 if met else next(enough, None)
-    covered = sum(s.end - s.start for spans in prepared.pi for s in spans)
+    covered = sum(s.end - s.start for spans in prepared.flags for s in spans)
     return AdviceRow(
         policy=study.policy,
         conservative=study.conservative,

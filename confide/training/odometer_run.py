@@ -15,6 +15,7 @@ from typing import Any
 
 from confide import odometer, odometer_lines, spending, text_registry
 from confide.release import file_sources, released_folder, seal
+from confide.text import text_sizes
 from confide.training.training_facts import (
     PROTECTING_KINDS,
     RAW_TEXT_RATES,
@@ -263,7 +264,7 @@ def open_odometer(
         "corpus": sha,
         "base": outputs.hash_file(weights) if weights.is_file() else None,
         "base_tensors": hash_tensors(init),
-        "about": corpora.max_points_per_unit(corpus),
+        "about": text_sizes.max_points_per_unit(corpus),
         "trials": trials,
         **facts,
     }
@@ -298,7 +299,7 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
         for name, rate in (("trace", rates.trace), ("public", rates.public))
         if rate.origin == "one_per_cluster"
     }
-    unit = "user" if study.how.by_user else study.unit
+    unit = "user" if study.training_method.by_user else study.unit
     judged = rates is not RAW_TEXT_RATES and rates.trace.origin != UNKNOWN_RATE.origin
     labels = find_judging_labels(study, prepared) if counted or judged else {}
     reading = {"reading": labels["reading_sha256"]} if "reading_sha256" in labels else {}
@@ -310,7 +311,7 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
         "screening": hash_screening(study, corpora.hash_corpus(study.corpus)),
         "gamma": rates.gamma,
         "delta2": rates.delta2,
-        "holds": {} if unit == "turn" else corpora.max_points_per_unit(study.corpus)[unit],
+        "holds": {} if unit == "turn" else text_sizes.max_points_per_unit(study.corpus)[unit],
         "law": odometer_lines.draw_law(labels) if judged else None,
         "repeats_counted": True,
         "hides_copies": masks_copies(study),
@@ -327,5 +328,5 @@ def has_bound_for_missed(study: CrtStudy) -> bool:
         gamma=half, delta2=BoundedRate(0.0), noise_delta=1e-3, unit=study.unit, accountant="rdp",
         neighbouring_relation="replace", public="",
     )  # fmt: skip
-    promise = study.how.promise((SampledGaussian(0.1, 5.0, 1),), terms)
+    promise = study.training_method.promise((SampledGaussian(0.1, 5.0, 1),), terms)
     return promise is not None and promise.kind in PROTECTING_KINDS and promise.epsilon < math.inf

@@ -90,7 +90,7 @@ def collect_sources_of_steps(
         *(s for phase in schedule for s in _sources_of_phase(phase, study, screening)),
         *(BroughtSource(plain_name(name)) for name in user_files_of_study(study)),
         *([TaughtSource(count_teachers(study, prepared))] if has_tagger(study) else []),
-        *([] if study.how.reads_raw else map(RawSource, _cross_message_clauses(study))),
+        *([] if study.training_method.reads_raw else map(RawSource, _cross_message_clauses(study))),
         *_sources_of_the_vocabulary(study, screening),
         *(meter.origin() if origin is None else origin),
     ]
@@ -98,7 +98,7 @@ def collect_sources_of_steps(
 
 def _source_of_reading(study: CrtStudy, screening: Screening) -> FileSource:
     """The source for what is learned without noise from all points, as the method reads them."""
-    if study.how.reads_raw:
+    if study.training_method.reads_raw:
         return RawSource("The weights were learned from raw text without noise")
     return RedactedSource("redacted text", screening)
 
@@ -119,7 +119,7 @@ def _sources_of_private_steps(
             meter.facts["unit"],
             meter.facts["relation"],
             events,
-            None if study.how.reads_raw else screening,
+            None if study.training_method.reads_raw else screening,
             tuple(meter.facts["holds"].items()),
             meter.facts["hides_copies"],
         )
@@ -148,9 +148,9 @@ def _sources_of_phase(phase: Phase, study: CrtStudy, screening: Screening) -> It
         )
     elif "public" in phase.learning_rates():
         reads_public_part = phase.part == "public"
-        if phase.reads_flags or (reads_public_part and study.how.reads_redacted):
+        if phase.reads_flags or (reads_public_part and study.training_method.reads_redacted):
             yield RedactedSource("redacted text", screening)
-        elif reads_public_part and not study.how.reads_raw:
+        elif reads_public_part and not study.training_method.reads_raw:
             yield ScreenedSource("public steps", screening)
         else:
             yield _source_of_reading(study, screening)
@@ -163,7 +163,7 @@ def _sources_of_the_vocabulary(study: CrtStudy, screening: Screening) -> Iterato
         return
     if study.conservative == "everything":
         yield ConstantSource("a vocabulary of single bytes")
-    elif study.how.reads_raw:
+    elif study.training_method.reads_raw:
         yield RawSource("The vocabulary was learned from what the policies let pass, unmeasured")
     else:
         yield ScreenedSource("vocabulary", screening)

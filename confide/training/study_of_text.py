@@ -246,7 +246,7 @@ def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData)
         sizes.append(len(prepared.prepared.public))
     if parts - {"public"}:
         sizes.append(len(prepared.prepared.all))
-    if study.how.private and "sampling_probability" not in chosen:
+    if study.training_method.private and "sampling_probability" not in chosen:
         exact = training_facts.count_private_points(study, prepared)
         sizes.append(file_sources.round_down_points(exact))
     if not sizes:

@@ -36,6 +36,7 @@ from confide.screening.corpus import (
     stored_rates,
     without_bounds_if_from_file,
 )
+from confide.text import registry_units
 from confide.training import (
     odometer_run,
     record_sources,
@@ -518,7 +519,9 @@ def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[C
         ``tests/test_session.py::test_what_an_evaluation_has_in_common_is_left_out_and_said``.
     """
     messages = sum(len(d.turns) for d in text.dialogues)
-    read = corpora.find_said_messages(corpus, {t.text for d in text.dialogues for t in d.turns})
+    read = registry_units.find_said_messages(
+        corpus, {t.text for d in text.dialogues for t in d.turns}
+    )
     kept: list[Dialogue] = []
     for d in text.dialogues:
         new = tuple(t for t in d.turns if t.text not in read)
@@ -563,7 +566,7 @@ def _settings_in_force(study: CrtStudy, phases: Sequence[Phase]) -> dict[str, An
         test_a_card_has_the_settings_that_were_in_force``, ``tests/reports/test_model_cards.py::
         test_no_file_of_a_release_names_a_setting_that_nothing_reads``.
     """
-    method, screening = study.how, study.screening
+    method, screening = study.training_method, study.screening
     of_methods = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
     idle = set(of_methods - method.reads)
     if "policy" not in method.reads:
@@ -794,7 +797,7 @@ def attach_label_rates(
 ) -> PreparedData:
     """What a run reads, with the rates of its policies as judged by a folder of labels, or without
     one by the labels that the corpus came with."""
-    reads_raw = study.how.reads_raw
+    reads_raw = study.training_method.reads_raw
     is_screened = screened_folder.is_screened_folder(study.corpus)
     if labels is None and is_screened:
         return prepared
@@ -802,7 +805,9 @@ def attach_label_rates(
     miss_setting = describe_planted_misses(study.gamma, study.per, study.seed)
     if study.template != "speaker":
         miss_setting += ", own words"
-    pair = PolicyPair(prepared.policies, both, study.unit, miss_setting)
+    pair = PolicyPair(
+        (prepared.policy, prepared.conservative_policy), both, study.unit, miss_setting
+    )
     if labels is None:
         rates = without_bounds_if_from_file(prepared.rates, both) if reads_raw else (
             count_corpus_labels(

@@ -46,7 +46,7 @@ def policy_hash(name: str) -> str:
 def hash_screening(study: CrtStudy, corpus: str) -> str:
     """Hash what decides which secrets stay in the text: equal for runs that read the same
     redactions."""
-    if study.how.reads_raw:
+    if study.training_method.reads_raw:
         return _json_sha256([corpus, "raw"])
     if screening := study.screening:
         names = ("policy_sha256", "conservative_sha256", "unit", "gamma", "seed")
@@ -60,19 +60,19 @@ def hash_screening(study: CrtStudy, corpus: str) -> str:
 def count_private_points(study: CrtStudy, prepared: PreparedData) -> int:
     """How many private points a training draws from; with noise by user, how many people."""
     points = prepared.prepared.private
-    return len({p.user for p in points}) if study.how.by_user else len(points)
+    return len({p.user for p in points}) if study.training_method.by_user else len(points)
 
 
 def find_training_rates(study: CrtStudy, prepared: PreparedData) -> PolicyRates:
     """The rates of the policies by which a training read its text; for a training on raw text,
     :data:`RAW_TEXT_RATES`."""
-    return RAW_TEXT_RATES if study.how.reads_raw else prepared.rates
+    return RAW_TEXT_RATES if study.training_method.reads_raw else prepared.rates
 
 
 def masks_copies(study: CrtStudy) -> bool:
     """Whether second occurrences of a message were masked or left out, here or by screening."""
     screened = study.screening
-    if screened is not None and not study.how.reads_raw:
+    if screened is not None and not study.training_method.reads_raw:
         return bool(screened["dedup"] != "none")
     return study.repeats_are_hidden
 
@@ -86,7 +86,7 @@ def user_files_of_study(study: CrtStudy) -> tuple[str, ...]:
         ``tests/release/test_what_is_assumed.py::test_a_policy_of_a_file_was_not_made_from_the_text``.
     """
     settings = study.screening or vars(study)
-    reads_policies = study.screening is not None or not study.how.reads_raw
+    reads_policies = study.screening is not None or not study.training_method.reads_raw
     policies = [settings["policy"], settings["conservative"]] if reads_policies else []
     names = [part for policy in policies for part in policy_names.user_supplied_parts(policy)]
     if study.template.endswith((".j2", ".jinja")):
@@ -98,7 +98,7 @@ def has_tagger(study: CrtStudy) -> bool:
     """Whether a policy taught by labelled text decided how the text is read."""
     settings = study.screening or vars(study)
     is_named = any(names_a_tagger(settings[name]) for name in ("policy", "conservative"))
-    return not study.how.reads_raw and is_named
+    return not study.training_method.reads_raw and is_named
 
 
 def names_a_tagger(policy: str) -> bool:
@@ -113,7 +113,8 @@ def count_teachers(study: CrtStudy, d: PreparedData) -> int | None:
         return study.screening.get("taught_people")
     path = Path(study.corpus)
     every = corpora.read_dialogues(path) if path.exists() else d.corpus.dialogues
-    return count_teaching_people(d.policies, ((t.user, t.id) for t in every))
+    policies = (d.policy, d.conservative_policy)
+    return count_teaching_people(policies, ((t.user, t.id) for t in every))
 
 
 def find_judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def find_judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
     elif d.labels is not None:
         facts = dict(d.labels)
     else:
-        spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in d.checked[0]]
+        spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in d.judged.points]
         facts = {"sha256": _json_sha256(spans), "drawn": "given", "agreement": None}
     labels = {**counts, **facts, "alpha": RATES_ALPHA}  # for both bounds together
     return {name: value for name, value in labels.items() if name != "left_out"}

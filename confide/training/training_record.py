@@ -36,6 +36,7 @@ from confide.release import (
     source_fold,
     void_reasons,
 )
+from confide.text import text_sizes
 from confide.training.odometer_run import OdometerRun
 from confide.training.record_sources import collect_sources_of_steps
 from confide.training.training_facts import (
@@ -277,7 +278,7 @@ def describe_corpus(corpus: StrPath, read: Corpus, sha: str) -> dict[str, Any]:
         dates = {key: summary["about"][key] for key in ("users_are", "from", "to")}
     else:
         facts = corpus_folder.read_corpus_summary(corpus) if Path(corpus).is_dir() else None
-        users_are = corpora.describe_users(corpus, read.dialogues)
+        users_are = text_sizes.describe_users(corpus, read.dialogues)
         name, turns = Path(corpus).name, sum(len(d.turns) for d in read.dialogues)
         dates = {"users_are": users_are, "from": facts and facts.first, "to": facts and facts.last}
     return {"name": name, "sha256": sha, "turns": turns, "users": len(users), **dates}
@@ -309,9 +310,10 @@ def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
         test_model_cards.py::test_no_search_is_named_where_the_text_was_read_as_it_is``.
     """
     screening, rows, names = study.screening, {}, {"pi": "policy", "pi_c": "conservative"}
-    searches = screening is not None or "policy" in study.how.reads
+    searches = screening is not None or "policy" in study.training_method.reads
     people = count_teachers(study, d) if has_tagger(study) else None
-    for (key, name), policy in zip(names.items(), d.policies, strict=True):
+    policies = (d.policy, d.conservative_policy)
+    for (key, name), policy in zip(names.items(), policies, strict=True):
         if screening:
             shown_name, sha256 = screening[name], screening[f"{name}_sha256"]
             teachers = screening["taught_by"][name]

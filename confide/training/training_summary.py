@@ -98,7 +98,11 @@ def summarise_training(
     if run.events:
         steps = sum(event.steps for event in run.events)
         count = training_facts.count_private_points(study, d)
-        drawn = count_of(count, "person", "people") if study.how.by_user else f"{count:,} points"
+        drawn = (
+            count_of(count, "person", "people")
+            if study.training_method.by_user
+            else f"{count:,} points"
+        )
         lines.append(
             f"private {drawn} · noise {study.noise_multiplier:.4g} · "
             f"{steps:,} steps of about {study.normaliser:.0f} · q {study.sampling_probability:.4g}"

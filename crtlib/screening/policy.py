@@ -8,7 +8,7 @@
 >>> Policy("mute", lambda points: [])([Point("0", "u", "hi")])
 Traceback (most recent call last):
 ...
-crtlib.screening.policy.UnansweredError: policy='mute': 0 labels for 1 points
+crtlib.screening.policy.UnansweredError: policy='mute': 0 answers for 1 points
 >>> word_spans("my ID: 12")
 [(0, 2), (3, 5), (5, 6), (7, 9)]
 """
@@ -91,7 +91,7 @@ class Policy:
     """A screening policy (CRT, section 3.2: the labelling function pi, or pi_c).
 
     ``flag`` maps points to spans, and each call checks its answer. ``ValueError`` names the policy
-    if ``flag`` raises, or returns labels for another number of points or spans that are unsorted,
+    if ``flag`` raises, answers for another number of points, or returns spans that are unsorted,
     overlap or lie outside their text. The error shows no text, and an exception that ``flag``
     raised is not chained, since it may quote text.
 
@@ -163,28 +163,28 @@ class Policy:
         if self.own_words and not self.total:
             return self._of_turns(points)
         who = f"policy={self.name!r}"
-        labels: FlaggedSpans = []
+        flags: FlaggedSpans = []
         shown = points if self.reads_ids else [_anonymous_point(p) for p in points]
         try:
             for batch in [shown] if self.batched else [[point] for point in shown]:
                 answers = [tuple(spans) for spans in self.flag(batch)]
                 if len(answers) != len(batch):
-                    raise UnansweredError(f"{who}: {len(answers)} labels for {len(batch)} points")
-                labels += answers
+                    raise UnansweredError(f"{who}: {len(answers)} answers for {len(batch)} points")
+                flags += answers
         except UnansweredError:  # it quotes no text
             raise
         except Exception as error:  # its message may quote the text
             raise ValueError(f"{who}: failed with {type(error).__name__}") from None
         if self.total:  # an empty text has no character that could be flagged
-            labels = [
+            flags = [
                 spans if p.text else (Secret("text", 0, 0),)
-                for p, spans in zip(points, labels, strict=True)
+                for p, spans in zip(points, flags, strict=True)
             ]
-        labels = check_flagged_spans(points, labels, who)
-        for p, spans in zip(points, labels, strict=True):  # rates rely on "total"
+        flags = check_flagged_spans(points, flags, who)
+        for p, spans in zip(points, flags, strict=True):  # rates rely on "total"
             if self.total and any(c.start < c.end for c in unmasked_pieces(p.text, spans)):
                 raise ValueError(f"{who}: claims to flag everything, but leaves text unmasked")
-        return labels
+        return flags
 
     def _of_turns(self, points: Sequence[Point]) -> FlaggedSpans:
         """The answer for the own words of each turn, with the labels in them, moved to the places
@@ -200,13 +200,11 @@ class Policy:
             )
             for _, p, a, b in at
         ]
-        labels: list[list[Secret]] = [[] for _ in points]
+        flags: list[list[Secret]] = [[] for _ in points]
         answers = replace(self, own_words=False)(turns)
         for (k, _, a, b), turn, spans in zip(at, turns, answers, strict=True):
-            labels[k] += clip_to_pieces(
-                cut_around_masks(turn.text, spans), [UnmaskedPiece(0, b, a)]
-            )
-        return list(map(tuple, labels))
+            flags[k] += clip_to_pieces(cut_around_masks(turn.text, spans), [UnmaskedPiece(0, b, a)])
+        return list(map(tuple, flags))
 
 
 def _anonymous_point(point: Point) -> Point:

@@ -39,13 +39,14 @@ _SPAN_START, _SPAN_END = attrgetter("start"), attrgetter("end")
 
 
 def check_flagged_spans(
-    points: Sequence[Point], labels: Sequence[Iterable[Secret]], who: str
+    points: Sequence[Point], answers: Sequence[Iterable[Secret]], who: str
 ) -> FlaggedSpans:
-    """Return ``labels`` as tuples, or raise ``ValueError`` where they do not fit the points, in one
-    line that begins with ``who``. It numbers the point from 1, since its id may name a person."""
-    if len(labels) != len(points):
-        raise ValueError(f"{who}: {len(labels)} labels for {len(points)} points")
-    flags = [tuple(spans) for spans in labels]
+    """Return ``answers`` as tuples, or raise ``ValueError`` where they do not fit the points, in
+    one line that begins with ``who``. It numbers the point from 1, since its id may name a
+    person."""
+    if len(answers) != len(points):
+        raise ValueError(f"{who}: {len(answers)} answers for {len(points)} points")
+    flags = [tuple(spans) for spans in answers]
     for k, (p, spans) in enumerate(zip(points, flags, strict=True), 1):
         try:
             if not (p.text == "" and len(spans) == 1 and spans[0].start == spans[0].end == 0):

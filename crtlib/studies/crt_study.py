@@ -12,8 +12,9 @@
 ['test_acc', 'test_acc_words', 'test_ppl', 'test_ppl_words']
 >>> replace(study, noise_multiplier=2.0).ready() == study.ready()  # it adds no noise
 True
->>> d = prepare_data(replace(study, method="crt", canaries=10))
->>> len(d.canaries), d.misses("pi").count, MASK in "".join(p.text for p in d.prepared.public)
+>>> data = prepare_data(replace(study, method="crt", canaries=10))
+>>> public_text = "".join(p.text for p in data.prepared.public)
+>>> len(data.canaries), data.misses("pi").count, MASK in public_text
 (10, 0, False)
 >>> pieces, owners = split_long_texts([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
 >>> pieces.tolist(), owners
@@ -160,7 +161,7 @@ class CrtStudy:
 
     def _refuse_method(self) -> None:
         """Refuse a method that cannot train this model, and canaries that no audit can read."""
-        method = self.how
+        method = self.training_method
         if method.weighs or not method.trains:
             raise ValueError(f"method={self.method!r}: cannot be used in these studies")
         if method.models and self.model not in method.models:
@@ -205,14 +206,14 @@ class CrtStudy:
         return self.model in ("lstm", "gru")
 
     @property
-    def how(self) -> Method:
+    def training_method(self) -> Method:
         """The study's method."""
         return methods.method_by_name(self.method)
 
     @property
     def repeats_are_hidden(self) -> bool:
         """Whether second occurrences of a text are masked or left out before training."""
-        return self.how.deduplicates and self.dedup != "none"
+        return self.training_method.deduplicates and self.dedup != "none"
 
     @property
     def learned(self) -> bool:
@@ -239,7 +240,7 @@ class CrtStudy:
 
         So DP-SGD, which trains on raw text and ignores gamma, is one study for all gammas.
         """
-        method = self.how
+        method = self.training_method
         every = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
         fixed: dict[str, Any] = {f.name: f.default for f in fields(self)}
         fixed |= {"gamma": 0.0, "dedup": "none"}
@@ -264,7 +265,7 @@ class CrtStudy:
 def _noise_multiplier_of(study: CrtStudy) -> float:
     """The noise multiplier of a study: fixed by its method, or the least that keeps epsilon and
     delta."""
-    noise = study.how.noise
+    noise = study.training_method.noise
     if noise != "calibrated":
         return noise
     event = schedules.combine_phase_events(schedule_phases(replace(study, noise_multiplier=1.0)))
@@ -284,7 +285,7 @@ def _noise_multiplier_of(study: CrtStudy) -> float:
 def schedule_phases(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
     """The phases of a run, from public constants only."""
     segments = MAX_PRIVATE_SEGMENTS[study.unit]
-    return study.how.phases(
+    return study.training_method.phases(
         PublicConstants.of(study, private_segments=segments, has_public=has_public)
     )
 

@@ -153,6 +153,15 @@ def clear_corpus_caches() -> None:
 
 
 @dataclass(frozen=True, repr=False)
+class JudgedPoints:
+    """The labelled points on which the policies are judged, and what each policy flags there."""
+
+    points: Sequence[Point]
+    flags: FlaggedSpans
+    conservative_flags: FlaggedSpans
+
+
+@dataclass(frozen=True, repr=False)
 class PreparedData:
     """The data of a run: the parts, the tokenizer and the held-out texts."""
 
@@ -160,12 +169,15 @@ class PreparedData:
     """The training text, without canaries."""
     points: tuple[Point, ...]
     """All training points, raw, with canaries."""
-    pi: FlaggedSpans
-    """What the policy pi flags in these points."""
-    checked: tuple[Sequence[Point], FlaggedSpans, FlaggedSpans]
-    """The labelled points on which the policies are judged, and what pi and pi_c flag in them."""
-    policies: tuple[Policy, Policy]
-    """pi, with its deliberate misses, and pi_c."""
+    flags: FlaggedSpans
+    """What ``policy`` flags in these points."""
+    judged: JudgedPoints
+    """Labelled points: the training points or, for a policy that learned from labels, held-out
+    ones."""
+    policy: Policy
+    """The policy pi, with its deliberate misses."""
+    conservative_policy: Policy
+    """The policy pi_c."""
     prepared: PreparedPoints
     """The public and the private part, as the method reads them."""
     tokenizer: BpeTokenizer
@@ -193,15 +205,18 @@ class PreparedData:
 
     @functools.cached_property
     def counter(self) -> RateCounter:
-        """A count of what became of each labelled secret, on the training points or, for a policy
-        that learned from labels, on held-out ones."""
-        points, flags, conservative_flags = self.checked
+        """A count of what became of each labelled secret in the ``judged`` points."""
         counter = RateCounter(
-            *self.policies,
+            self.policy,
+            self.conservative_policy,
             texts=self.texts,
             find_values_in_whole_point=self.find_values_in_whole_point,
         )
-        counter.add(points, flags=flags, conservative_flags=conservative_flags)
+        counter.add(
+            self.judged.points,
+            flags=self.judged.flags,
+            conservative_flags=self.judged.conservative_flags,
+        )
         return counter
 
     @functools.cached_property
@@ -210,19 +225,19 @@ class PreparedData:
         return self.counter.rates() if self.known is None else self.known
 
     def misses(self, policy: Literal["pi", "pi_c"]) -> BoundedRate:
-        """The miss rate of a policy, counted on labelled secrets: those of the training points or,
-        for a policy that learned from labels, those of held-out points.
+        """The miss rate of a policy, counted on the labelled secrets of the ``judged`` points.
 
         Canaries do not count: they were planted, and a policy is easily right about twenty copies.
         This is recall, for human readers: it never enters a guarantee (:attr:`rates` does). If
         nothing is labelled, nothing is known, and the rate is 1.
         """
-        points, *labels = self.checked
-        overall = detection_recall.recall_by_kind(points, labels[policy == "pi_c"]).loc["all"]
-        n = int(overall["secrets"])  # type: ignore[arg-type]
-        if n == 0:
+        flags = self.judged.flags if policy == "pi" else self.judged.conservative_flags
+        overall = detection_recall.recall_by_kind(self.judged.points, flags).loc["all"]
+        secrets = int(overall["secrets"])  # type: ignore[arg-type]
+        if secrets == 0:
             return BoundedRate(1.0)
-        return BoundedRate.measured(n - int(overall["caught"]), n, confidence=0.975)  # type: ignore[arg-type]
+        missed = secrets - int(overall["caught"])  # type: ignore[arg-type]
+        return BoundedRate.measured(missed, secrets, confidence=0.975)
 
 
 def prepare_data(
@@ -281,39 +296,48 @@ def prepare_data(
     else:
         form = templates.template_by_name(study.template, tokenizer)
     points = templates.render_points(planted, study.unit, form)
-    redacting, conservative_policy = study_policies(study)
+    policy_without_misses, conservative_policy = study_policies(study)
     if study.repeats_are_hidden:
-        check_text_alone(redacting, conservative_policy)
-    pi = with_misses(redacting, study.gamma, study.seed, per=study.per, coin=study.coin)
-    flagged = _override_audit_canaries(study, points, pi(points), found=False)
+        check_text_alone(policy_without_misses, conservative_policy)
+    policy = with_misses(
+        policy_without_misses, study.gamma, study.seed, per=study.per, coin=study.coin
+    )
+    flags = _override_audit_canaries(study, points, policy(points), found=False)
     conservative_flags = _override_audit_canaries(
         study, points, conservative_policy(points), found=True
     )
     if study.learned:
         heldout = templates.render_points(split.valid, study.unit, form)
-        checked = (heldout, pi(heldout), conservative_policy(heldout))
+        judged = JudgedPoints(heldout, policy(heldout), conservative_policy(heldout))
     else:
         of_text = [k for k, p in enumerate(points) if not p.user.startswith(CANARY_USER_PREFIX)]
-        checked = tuple(
-            [part[k] for k in of_text] for part in (points, flagged, conservative_flags)
-        )  # type: ignore[assignment]
+        judged = JudgedPoints(
+            [points[k] for k in of_text],
+            [flags[k] for k in of_text],
+            [conservative_flags[k] for k in of_text],
+        )
     private_flags, private_policy = conservative_flags, conservative_policy
     # What only pi finds is redacted, so the vocabulary must not learn it either. If both have the
     # same name, they are one policy or come from one tagger, and pi_c flags all that pi flags. A
     # method without a policy has no pi.
-    if study.policy != study.conservative and "policy" in study.how.reads:
-        private_policy = union_policy(redacting, conservative_policy)
+    if study.policy != study.conservative and "policy" in study.training_method.reads:
+        private_policy = union_policy(policy_without_misses, conservative_policy)
         private_flags = _override_audit_canaries(study, points, private_policy(points), found=True)
-    prepared = _prepare_parts(study, points, flagged, conservative_flags)
-    if tokenizer is None and public_words and study.unit != "turn" and not study.how.reads_raw:
+    prepared = _prepare_parts(study, points, flags, conservative_flags)
+    if (
+        tokenizer is None
+        and public_words
+        and study.unit != "turn"
+        and not study.training_method.reads_raw
+    ):
         texts = [p.text for p in prepared.public]
         tokenizer = train_bpe(texts, vocab_size=study.vocab_size)
     tokenizer = tokenizer or _train_tokenizer(
         planted, study, form, points, private_flags, private_policy
     )
-    read = prepared.private if study.how.reads_redacted else prepared.all
-    if study.how.flags_tokens:  # what pi finds is read with noise only
-        read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
+    read = prepared.private if study.training_method.reads_redacted else prepared.all
+    if study.training_method.flags_tokens:  # what pi finds is read with noise only
+        read = tuple(redact(p, spans) for p, spans in zip(points, flags, strict=True))
     counts = None
     if study.repeats_are_hidden:
         counts = TextCounts(points)
@@ -323,9 +347,10 @@ def prepare_data(
     return PreparedData(
         corpus=split.train,
         points=points,
-        pi=flagged,
-        checked=checked,
-        policies=(pi, conservative_policy),
+        flags=flags,
+        judged=judged,
+        policy=policy,
+        conservative_policy=conservative_policy,
         prepared=prepared,
         tokenizer=tokenizer,
         canaries=secrets,
@@ -341,33 +366,33 @@ def prepare_data(
 
 
 def _override_audit_canaries(
-    study: CrtStudy, points: Sequence[Point], labels: FlaggedSpans, *, found: bool
+    study: CrtStudy, points: Sequence[Point], flags: FlaggedSpans, *, found: bool
 ) -> FlaggedSpans:
-    """Return the labels, with the canaries of an audit either all found or all passed over."""
+    """Return the flags, with the canaries of an audit either all found or all passed over."""
     if not study.audited:
-        return labels
+        return flags
     return [
         (p.secrets if found else ()) if p.user.startswith(CANARY_USER_PREFIX) else spans
-        for p, spans in zip(points, labels, strict=True)
+        for p, spans in zip(points, flags, strict=True)
     ]
 
 
 def _prepare_parts(
     study: CrtStudy,
     points: Sequence[Point],
-    flagged: FlaggedSpans,
+    flags: FlaggedSpans,
     conservative_flags: FlaggedSpans,
 ) -> PreparedPoints:
     """The public and the private part, as the method reads them."""
-    if study.how.reads_raw:  # raw text, all of it private
+    if study.training_method.reads_raw:  # raw text, all of it private
         raw = prepare_points(points, None, everything_policy(points), dedup="none")
-        if study.how.reads_redacted:
-            clean = prepare_points(points, flagged, conservative_flags, dedup="none")
+        if study.training_method.reads_redacted:
+            clean = prepare_points(points, flags, conservative_flags, dedup="none")
             return replace(clean, public=clean.all, private=raw.private)
         return raw
     dedup = study.dedup if study.repeats_are_hidden else "none"
     return prepare_points(
-        points, flagged, conservative_flags, dedup=dedup, duplicates=study.duplicates
+        points, flags, conservative_flags, dedup=dedup, duplicates=study.duplicates
     )
 
 
@@ -375,22 +400,28 @@ def study_policies(study: CrtStudy) -> tuple[Policy, Policy]:
     """The policies pi (before ``gamma`` adds misses) and pi_c of a study; they never read what a
     template adds."""
     named_corpus = study.corpus if is_corpus(study.corpus) else DEFAULT_CORPUS
-    policies = [
-        _fit_tagger_policies(study.corpus, study.variety, study.labelled, study.unit)[k]
-        if name == "tagger"
-        else by_name(name, named_corpus)
-        for k, (name, by_name) in enumerate(
-            (
-                (study.policy, policy_names.policy_by_name),
-                (study.conservative, policy_names.conservative_policy_by_name),
-            )
+    if "tagger" in (study.policy, study.conservative):
+        taught, conservative_taught = _fit_tagger_policies(
+            study.corpus, study.variety, study.labelled, study.unit
         )
-    ]
-    if study.template != "speaker":  # a screened folder's policy knows points, not words
-        policies = [
-            p if p.name.startswith("screened:") else replace(p, own_words=True) for p in policies
-        ]
-    return policies[0], policies[1]
+    if study.policy == "tagger":
+        policy = taught
+    else:
+        policy = policy_names.policy_by_name(study.policy, named_corpus)
+    if study.conservative == "tagger":
+        conservative_policy = conservative_taught
+    else:
+        conservative_policy = policy_names.conservative_policy_by_name(
+            study.conservative, named_corpus
+        )
+    if study.template == "speaker":
+        return policy, conservative_policy
+    return _of_own_words(policy), _of_own_words(conservative_policy)
+
+
+def _of_own_words(policy: Policy) -> Policy:
+    is_screened_folder = policy.name.startswith("screened:")  # it knows points, not words
+    return policy if is_screened_folder else replace(policy, own_words=True)
 
 
 @functools.lru_cache(maxsize=2)
@@ -454,7 +485,7 @@ def _count_heldout_points(corpus: Corpus, study: CrtStudy, form: Template) -> di
     for a method that reads raw text and has never seen ``<MASK>``.
     """
     texts = (
-        point if study.how.reads_raw else redact(point, point.secrets)
+        point if study.training_method.reads_raw else redact(point, point.secrets)
         for point in templates.render_points(corpus, study.unit, form)
     )  # fmt: skip
     return collections.Counter(replace(text, id="", user="") for text in texts)

@@ -73,7 +73,7 @@ class TrainedStudy:
         rates = self.data.rates
         if not events or not all(event.noise_multiplier for event in events):
             return None
-        return study.how.promise(
+        return study.training_method.promise(
             events,  # type: ignore[arg-type]
             GuaranteeTerms(
                 gamma=BoundedRate.counted(rates.trace.to_json(), alpha=rates.alpha),
@@ -90,7 +90,7 @@ class TrainedStudy:
 def describe_public_knowledge(study: CrtStudy) -> str:
     """Describe what the guarantee treats as known to everybody."""
     known = "the rounded number of private points"
-    if study.how.reads_raw:
+    if study.training_method.reads_raw:
         bytes_only = study.conservative == "everything" or study.brings_vocabulary
         learned = ", and the vocabulary, learned from turns that screening let pass"
         return known + ("" if bytes_only else learned)
@@ -128,24 +128,28 @@ def begin_study(
     private and the method trains with noise.
     """
     study = study.ready()
-    d = prepared or prepare_data(study)
+    data = prepared or prepare_data(study)
     private_tokens = None
-    if study.how.flags_tokens:  # what pi finds is private, token by token; the text stays raw
-        marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
-        private_tokens = {"private": d.tokenizer.encode_marked(marked)[1]}
-    model, spec = _initial_model(study, d.tokenizer)
+    if (
+        study.training_method.flags_tokens
+    ):  # what pi finds is private, token by token; the text stays raw
+        marked = [
+            replace(p, secrets=spans) for p, spans in zip(data.points, data.flags, strict=True)
+        ]
+        private_tokens = {"private": data.tokenizer.encode_marked(marked)[1]}
+    model, spec = _initial_model(study, data.tokenizer)
     if gradient_checkpointing:
         pretrained.with_gradient_checkpointing(model)
-    if study.how.private:
+    if study.training_method.private:
         refuse_unfit_layers(model.train())
-    phases = schedule_phases(study, has_public=bool(d.prepared.public))
+    phases = schedule_phases(study, has_public=bool(data.prepared.public))
     drawn = {"private", *(phase.part for phase in phases if phase.order == "poisson")}
-    parts, owners = _tokenise_parts(study, d, model, sorted(drawn))
-    loss_mask = _mark_completions(study, d, parts, owners) if completions_alone else None
+    parts, owners = _tokenise_parts(study, data, model, sorted(drawn))
+    loss_mask = _mark_completions(study, data, parts, owners) if completions_alone else None
     own_words = study.template != "speaker"
-    measure = partial(measure_utility, tokenizer=d.tokenizer, own_words=own_words)
+    measure = partial(measure_utility, tokenizer=data.tokenizer, own_words=own_words)
     model.to(device)
-    utility_before = measure(model, points=d.test) if before and spec is None else {}
+    utility_before = measure(model, points=data.test) if before and spec is None else {}
     begun = Training(
         model,
         phases,
@@ -156,10 +160,10 @@ def begin_study(
         precision=study.precision,
         seed=study.seed,
         max_text_tokens=_context_limit(study, model),
-        on_epoch=lambda _, m: measure(m, points=d.valid),
+        on_epoch=lambda _, m: measure(m, points=data.valid),
         **{"optimizer": study.optimizer} | training,
     )
-    return begun, TrainedStudy(begun.run, d, phases, spec, utility_before)
+    return begun, TrainedStudy(begun.run, data, phases, spec, utility_before)
 
 
 def fit_study(study: CrtStudy, **options: Any) -> TrainedStudy:
@@ -209,30 +213,32 @@ def predicted_token_masks(
 
 def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
     """Return utility, sizes and what every registered attack finds, as rows of the long table."""
-    d, model = fitted.data, fitted.run.model
+    data, model = fitted.data, fitted.run.model
     rows: list[StudyRow] = [
         (f"valid_{name}", int(h["epoch"]), 0, h[name])
         for h in fitted.run.history
         for name in UTILITY_METRICS
-        if d.valid
+        if data.valid
     ]
     utility: dict[str, float] = {}
-    if d.test:
-        utility = measure_utility(model, d.tokenizer, d.test, own_words=study.template != "speaker")
+    if data.test:
+        utility = measure_utility(
+            model, data.tokenizer, data.test, own_words=study.template != "speaker"
+        )
     facts = {
         **{f"test_{k}": v for k, v in utility.items()},
-        "n_public": len(d.prepared.public),
-        "n_private": len(d.prepared.private),
-        "duplicates": d.prepared.duplicates,
-        "missed_secrets": d.prepared.missed_secrets,
+        "n_public": len(data.prepared.public),
+        "n_private": len(data.prepared.private),
+        "duplicates": data.prepared.duplicates,
+        "missed_secrets": data.prepared.missed_secrets,
         "steps": sum(event.steps for event in fitted.run.events),
         "private_updates": fitted.run.updates["private"],
     }
     for name in RATE_NAMES:  # what the theorem needs, for one secret of each user
-        rate = getattr(d.rates, name)
+        rate = getattr(data.rates, name)
         facts |= {f"{name}_count": rate.failures, f"{name}_of": rate.judged_secrets}
     for policy in ("pi", "pi_c"):
-        missed = d.misses(policy)
+        missed = data.misses(policy)
         facts |= {f"{policy}_misses": missed.count or 0}
         facts |= {f"{policy}_labelled": missed.labelled or 0}
     rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
@@ -240,13 +246,13 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         return rows  # it diverged, so no attack can measure anything
     subject = Subject(
         model=model,
-        tokenizer=d.tokenizer,
-        points=d.points,
-        read=d.read,
-        others=d.others,
-        canaries=() if study.audited else d.canaries,
+        tokenizer=data.tokenizer,
+        points=data.points,
+        read=data.read,
+        others=data.others,
+        canaries=() if study.audited else data.canaries,
         seed=study.seed,
-        carrier=templates.carrier_of_template(d.template),
+        carrier=templates.carrier_of_template(data.template),
     )
     for attack in attacks.all_attacks().values():
         rows += [(name, study.epochs, item, x) for name, item, x in attack.measure(subject)]
@@ -299,7 +305,7 @@ def _pretrain_on_public_corpus(
 
 
 def _tokenise_parts(
-    study: CrtStudy, d: PreparedData, model: nn.Module, drawn: Iterable[str]
+    study: CrtStudy, data: PreparedData, model: nn.Module, drawn: Iterable[str]
 ) -> tuple[dict[str, RaggedArray], dict[str, Sequence[int]]]:
     """Return the public and the private part as tokens, and the owners of the texts in the
     ``drawn`` parts. A part has owners only if units may own several texts: users, or points longer
@@ -312,10 +318,10 @@ def _tokenise_parts(
         ``tests/release/test_units_of_all_parts.py``.
     """
     parts = {
-        "public": d.tokenizer.encode_flat(p.text for p in d.prepared.public),
-        "private": d.tokenizer.encode_flat(p.text for p in d.prepared.private),
+        "public": data.tokenizer.encode_flat(p.text for p in data.prepared.public),
+        "private": data.tokenizer.encode_flat(p.text for p in data.prepared.private),
     }
-    if study.how.private and not parts["private"]:
+    if study.training_method.private and not parts["private"]:
         raise ValueError(
             f"policy={study.policy!r}: no point is private, "
             "so there is nothing to train on with noise"
@@ -327,12 +333,12 @@ def _tokenise_parts(
             parts[part], whose[part] = split_long_texts(rows, range(len(rows)), limit, study.long)
     owners = dict[str, Sequence[int]]()
     for part in drawn:
-        points = {"public": d.prepared.public, "private": d.prepared.private}.get(part)
+        points = {"public": data.prepared.public, "private": data.prepared.private}.get(part)
         texts = whose.get(part)
         if points is None or texts is None:  # "all", which is both parts
-            points, first = d.prepared.all, len(d.prepared.public)
+            points, first = data.prepared.all, len(data.prepared.public)
             texts = [*whose["public"], *(first + k for k in whose["private"])]
-        if study.how.by_user:
+        if study.training_method.by_user:
             person = owner_indices(points)
             owners[part] = [person[k] for k in texts]
         elif len(texts) > len(points):
@@ -342,7 +348,7 @@ def _tokenise_parts(
 
 def _mark_completions(
     study: CrtStudy,
-    d: PreparedData,
+    data: PreparedData,
     parts: dict[str, RaggedArray],
     owners: Mapping[str, Sequence[int]],
 ) -> dict[str, RaggedArray]:
@@ -355,14 +361,14 @@ def _mark_completions(
             f"unit={study.unit!r}: must be dialogue, each read as one piece (long=cut), where "
             "completions alone are learned"
         )
-    points = {"public": d.prepared.public, "private": d.prepared.private}
+    points = {"public": data.prepared.public, "private": data.prepared.private}
     return {
         part: RaggedArray.of(
             (
                 [end > last for end in ends][: len(row)]
                 for last, ends, row in zip(
                     [p.spoken_spans[-1][0] if p.spoken_spans else 0 for p in points[part]],
-                    d.tokenizer.token_ends(p.text for p in points[part]),
+                    data.tokenizer.token_ends(p.text for p in points[part]),
                     rows,
                     strict=True,
                 )

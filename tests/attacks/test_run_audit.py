@@ -374,7 +374,7 @@ def test_pi_passes_over_canaries_of_an_audit_and_pi_c_finds_them(method, unit):
     public = {p.text for p in read.prepared.public}
     assert ({*words} <= public) == (method == "jft") and read.rates.miss.failures == 0
     if method == "selective":  # read without noise
-        flagged = dict(zip(read.points, read.pi, strict=True))
+        flagged = dict(zip(read.points, read.flags, strict=True))
         assert not any(flagged[p] for p in read.points if p.text in planted)
     assert (
         max(map(len, read.tokenizer.encode(words))) > canaries.AUDIT_CANARY_LETTERS

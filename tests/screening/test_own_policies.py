@@ -477,7 +477,7 @@ def test_a_policy_that_reads_own_words_sees_no_speaker_in_any_unit():
     policy([redacted])
     assert seen.pop() == [MASK, f"{MASK}\nnow", "bye"]
     short = Policy("short", lambda points: [()], own_words=True, batched=True)
-    with pytest.raises(ValueError, match="policy='short': 1 labels for 3 points"):
+    with pytest.raises(ValueError, match="policy='short': 1 answers for 3 points"):
         short(data_points.make_points(corpus, "turn"))
 
 

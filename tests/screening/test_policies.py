@@ -335,7 +335,7 @@ class Broken:
         (RuntimeError("Ada Lovelace"), "policy='broken': failed with RuntimeError"),
         (ValueError("Ada Lovelace"), "policy='broken': failed with ValueError"),
         (None, "policy='broken': failed with TypeError"),
-        ([()], "policy='broken': 1 labels for 2 points"),
+        ([()], "policy='broken': 1 answers for 2 points"),
         ([(), (Secret("name", 5, 99),)], "policy='broken': point 2: secret at"),
         ([(Secret("a", 5, 8), Secret("b", 2, 4)), ()], "point 1: .* must be sorted"),
         ([(Secret("a", 5, 8), Secret("b", 6, 9)), ()], "point 1: .* must not overlap"),

@@ -31,7 +31,7 @@ def test_a_policy_is_asked_for_one_point_at_a_time():
     alone, together = Policy("rare", flag), Policy("rare", flag, batched=True)
     assert [len(spans) for spans in alone(points)] == [2, 2]
     assert [len(spans) for spans in together(points)] == [1, 1]
-    with pytest.raises(ValueError, match="policy='two': 2 labels for 1 points"):
+    with pytest.raises(ValueError, match="policy='two': 2 answers for 1 points"):
         Policy("two", lambda points: [(), ()])(points)
 
 

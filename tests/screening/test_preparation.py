@@ -171,7 +171,7 @@ def test_spans_outside_the_text_are_refused(spans):
     ):
         with pytest.raises(ValueError, match=f"^{name}: point"):
             prepare_points(POINTS, flags, conservative_flags)
-    with pytest.raises(ValueError, match=r"^flags: 0 labels for"):
+    with pytest.raises(ValueError, match=r"^flags: 0 answers for"):
         prepare_points(POINTS, [], None)
 
 

@@ -139,7 +139,7 @@ def test_just_fine_tune_twice_reads_redacted_text_first_and_raw_text_with_noise(
     terms = {"noise_delta": 8e-5, "unit": "turn", "accountant": "pld", "public": "",
              "neighbouring_relation": "replace"}  # fmt: skip
     certain = study_data.BoundedRate(0.0)
-    promise = study.how.promise(
+    promise = study.training_method.promise(
         fitted.run.events, study_run.GuaranteeTerms(gamma=certain, delta2=certain, **terms)
     )
     assert 0 < promise.epsilon < 20 and "redacted spans" in promise.unit

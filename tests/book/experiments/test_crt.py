@@ -374,8 +374,8 @@ def test_a_policy_that_learned_is_judged_on_held_out_labels():
     e = replace(TINY, method="crt", policy="tagger", conservative="tagger", labelled=30)
     d = study_data.prepare_data(e)
     trained = {p.text for p in d.points}
-    judged = {p.id for p in d.checked[0]}
-    assert d.misses("pi").labelled == sum(len(p.secrets) for p in d.checked[0]) > 0
+    judged = {p.id for p in d.judged.points}
+    assert d.misses("pi").labelled == sum(len(p.secrets) for p in d.judged.points) > 0
     assert judged.isdisjoint(p.id for p in d.points) and trained
     for name in ("tagger:folder", "ner:x", "presidio"):
         assert replace(e, policy=name).learned
