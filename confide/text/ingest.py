@@ -34,6 +34,7 @@ from tqdm import tqdm
 
 from confide.text import readers
 from confide.text.columns import INGEST_TEMPLATES, ColumnsByRole
+from confide.text.encoded_text import looks_encoded
 from confide.text.message_forms import (
     MESSAGE_SCHEMA,
     SHAPE_READERS,
@@ -104,7 +105,7 @@ ORDER BY number, CASE WHEN timed THEN time END, messages.rowid"""
 _LIST_TURNS_SQL = """
 SELECT id, "user", list(turn ORDER BY turns.rowid) AS turns FROM turns WHERE lot = {}
 GROUP BY number, id, "user" ORDER BY number"""
-COUNTS = ("quoted", "look_quoted", "rewritten")
+COUNTS = ("quoted", "look_quoted", "look_encoded", "rewritten")
 """What is counted for each source, and summed over all."""
 REMEDIES = {
     "day or month first": "--dates dmy or mdy",
@@ -121,7 +122,8 @@ class IngestSummary:
     ``rejected`` counts the rows left out, by reason; ``cut``, the conversations in which several
     people speak; ``alike``, the people whose names differ only in capitals, spaces or accents;
     ``quoted``, the lines left out as quotations; ``look_quoted``, the messages that still seem to
-    quote another; ``rewritten``, the messages whose accents or invisible marks are now written in
+    quote another; ``look_encoded``, those that still seem to be HTML, quoted-printable or base64;
+    ``rewritten``, the messages whose accents, line ends or invisible marks are now written in
     another way. ``notes`` say what was guessed besides the columns; ``form`` is what the records
     were. ``up_to_date``: the folder already existed, made from the same files in the same way."""
 
@@ -136,6 +138,7 @@ class IngestSummary:
     alike: int = 0
     quoted: int = 0
     look_quoted: int = 0
+    look_encoded: int = 0
     rewritten: int = 0
     notes: Sequence[str] = ()
 
@@ -317,6 +320,7 @@ def _write_corpus(
                         ids.add(made[0][0])
                     good_rows += 1
                     plan.look_quoted += any(looks_quoted(text) for _, _, _, text, *_ in made)
+                    plan.look_encoded += any(looks_encoded(text) for _, _, _, text, *_ in made)
                     messages += [
                         (good_rows, talk, person and normalise_unit_name(person), *rest,
                          talk and normalise_unit_name(talk))

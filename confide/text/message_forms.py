@@ -75,7 +75,7 @@ class IngestSource:
     """A file, folder or hub address, and how its rows are read; ``shape`` is what
     :func:`record_shape` says of a row. It counts its ``rows`` and the ``bad`` ones, messages from
     agents (``answers``), lines left out as quotations, texts that are now written in another way,
-    and messages that still seem to quote another."""
+    and messages that still seem to quote another, or to be encoded."""
 
     path: str
     name: str
@@ -90,6 +90,7 @@ class IngestSource:
     quoted: int = 0
     rewritten: int = 0
     look_quoted: int = 0
+    look_encoded: int = 0
     notes: list[str] = field(default_factory=list)
 
     def read(self) -> Iterator[readers.NumberedRow]:
@@ -357,7 +358,7 @@ def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[Turn
 def _moved_secrets(turn: Turn) -> list[dict[str, Any]]:
     """The labelled spans of a turn, as JSON values, at their places in its unified writing."""
     spans = [(s.start, s.end) for s in turn.secrets]
-    if not turn.text.isascii():
+    if unify_writing(turn.text) != turn.text:
         spans = move_spans(turn.text, spans)
     return [
         {"kind": s.kind, "start": start, "end": end}

@@ -6,15 +6,9 @@ import hashlib
 import re
 import unicodedata
 
-_UNSEEN_MARKS = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-"""Marks that nobody sees: control characters other than white space, and what Unicode calls default
-ignorable, such as a selector for the form of the character before it."""
+from crtlib.text.unseen_marks import UNSEEN_MARK
 
-
+_UNSEEN_MARKS = re.compile(UNSEEN_MARK)
 _WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
 QUOTATION_MARKS = "\"'`" + "".join(
     map(chr, (*range(0x2018, 0x2020), 0x2039, 0x203A, 0xAB, 0xBB, *range(0x300C, 0x3010)))

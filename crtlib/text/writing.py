@@ -12,33 +12,45 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-_UNSEEN = re.compile(
-    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0001-\U000e007f]"
-)
-"""Marks of no width and of direction, soft hyphens and tags: no script needs them to be read."""
-_JOINERS = re.compile("[\u200c\u200d]+")
+from crtlib.text.unseen_marks import UNSEEN_MARK
+
+_WRITTEN_OTHERWISE = re.compile("[^\t\n\x20-\x7e]")
+"""A character of a text that may not stay as it is."""
+_LINE_END = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85]")
+"""Control characters that end a line, in the text of one program or another."""
+_JOINER, _SELECTOR = "\u200c\u200d", "\ufe0e\ufe0f"
+_NEVER_NEEDED = re.compile(f"(?![{_JOINER}{_SELECTOR}]){UNSEEN_MARK}")
+_JOINERS = re.compile(f"[{_JOINER}]+")
 """Characters that keep letters apart or together: words of Persian and of Indian scripts, and some
 emoji, need them."""
+_SELECTORS = re.compile(f"[{_SELECTOR}]+")
+"""Characters that choose whether the sign before them is drawn in colour."""
 _NEEDS_NO_JOINER = ("LATIN", "CYRILLIC", "GREEK", "DIGIT", "FULLWIDTH", "ARMENIAN")
 """The beginnings of the names of characters beside which a joiner means nothing."""
 
 
 def unify_writing(text: str) -> str:
-    """A text in normal form C, without soft hyphens, marks of no width and marks of direction.
+    """A text in normal form C, with lines that end in ``\\n``, and without characters that nobody
+    sees (:data:`crtlib.text.unseen_marks.UNSEEN_MARK`).
 
-    Joiners stay where a script or an emoji needs them. This is done once, when text comes in, so
-    that all policies, labels, models and reports see one text.
+    Of these, only what a reader would miss stays: joiners where a script or an emoji needs them,
+    and after an emoji or another sign, never after a letter or a digit, what chooses how it is
+    drawn. Other selectors, such as those of a form of a Chinese character, choose among forms of
+    one character. This is done once, when text comes in, so that all policies, labels, models and
+    reports see one text.
 
     Guarantee:
         A text that is ingested again stays the same. Compared by its words, as with earlier runs,
         it is the same text as before. Test: ``tests/text/test_writing.py``.
     """
-    if text.isascii():
+    if not _WRITTEN_OTHERWISE.search(text):
         return text
+    text = _LINE_END.sub("\n", text).replace("\x1f", " ")
     before = None
     while text != before:  # composing may leave a joiner beside a letter that needs none
         before = text
-        text = _JOINERS.sub(_joiner_that_is_needed, _UNSEEN.sub("", text))
+        text = _JOINERS.sub(_joiner_that_is_needed, _NEVER_NEEDED.sub("", text))
+        text = _SELECTORS.sub(_selector_that_is_needed, text)
         text = unicodedata.normalize("NFC", text)
     return text
 
@@ -52,6 +64,13 @@ def _joiner_that_is_needed(found: re.Match[str]) -> str:
     if any(plain) or any(name.startswith(_NEEDS_NO_JOINER) for name in names):
         return ""
     return found[0][0]
+
+
+def _selector_that_is_needed(found: re.Match[str]) -> str:
+    """The selector that was found; empty if no sign of its own is before it."""
+    sign = found.string[max(0, found.start() - 1) : found.start()]
+    is_sign = sign and not sign.isascii() and unicodedata.category(sign) in ("So", "Sk", "Sm", "Po")
+    return found[0][0] if is_sign else ""
 
 
 def move_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,8 +1,13 @@
 """Exports as other systems write them: ingested with no option, or with the one that is named."""
 
 import csv
+import json
 import random
+import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -227,3 +232,41 @@ def test_a_date_that_may_be_two_is_asked_for(tmp_path, take):
         assert code == 0 and corpus_folder.read_corpus_summary(tmp_path / how).first == first
     code, said = take(path, "--out", tmp_path / "o", "--dates", "ymd")
     assert code == 2 and "dates='ymd': must be 'auto', 'dmy' or 'mdy'" in said
+
+
+def test_the_recipe_for_intercom_leaves_nothing_encoded(tmp_path, take):
+    """Fault: it left "O&#39;Neill", which is on no list of names."""
+    page = (Path(__file__).parents[2] / "book/exports.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"```python\n(import json\n.*?)```", page, re.S)
+    (tmp_path / "intercom.py").write_text(recipe)
+    ann, help_ = {"type": "user", "id": "u1"}, {"type": "admin", "id": "a1"}
+    parts = [
+        {"author": help_, "created_at": 1772445660, "body": "<p>Hello<br>Pat</p>"},
+        {"author": ann, "created_at": 1772445661, "body": "<img src='x'>"},
+        {"author": ann, "created_at": 1772445662, "body": None},
+    ]
+    talk = {
+        "id": "7",
+        "created_at": 1772445600,
+        "source": {"author": ann, "body": "I am <b>O</b>&#39;Neill, born&nbsp;1990"},
+        "conversation_parts": {"conversation_parts": parts},
+    }
+    (tmp_path / "7.json").write_text(json.dumps(talk))
+    words = [sys.executable, tmp_path / "intercom.py", tmp_path / "7.json"]
+    made = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    (tmp_path / "intercom.jsonl").write_text(made)
+    code, said = take(tmp_path / "intercom.jsonl", "--out", tmp_path / "o")
+    assert code == 0 and "2026-03-02" in said and "still look like" not in said
+    assert read(tmp_path / "o") == [
+        ("u1", [("USR", "I am O'Neill, born 1990"), ("SYS", "Hello Pat")])
+    ]
+
+
+def test_messages_that_are_still_encoded_are_counted(tmp_path, take):
+    """No policy finds a secret in them, so all is public; it was said of quotations alone."""
+    encoded = ["O&#39;Neill", "<p>Ann</p>", "An=\nna", "=C3=89va", "QW5uYSBTbWl0aCwgb2YgVWxt" * 3]
+    plain = ["1 < 2 & 3; x=y", "https://x.org/?a=b&c=d;", "ab" * 40]
+    rows = [("u", text) for text in encoded + plain]
+    path = table(tmp_path / "x.csv", ("user", "text"), rows)
+    code, said = take(path, "--out", tmp_path / "o")
+    assert code == 0 and "still look like HTML, quoted-printable or base64: 5\n" in said

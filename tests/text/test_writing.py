@@ -1,14 +1,18 @@
 """A text is written in one way where it comes in, and everything after it sees that one."""
 
 import json
+import re
+import sys
 import unicodedata
 
 import pytest
+import regex
 
 from confide.text import ingest, registry_units
 from confide.text_registry import Registry
 from crtlib.text import corpora
 from crtlib.text.identity import normalise_text
+from crtlib.text.unseen_marks import UNSEEN_MARK
 from crtlib.text.writing import move_spans, unify_writing
 
 NAMES = ["josé núñez", "søren ångström", "jürgen müller", "Nguyễn Thị Ánh", "한국어 이름"]
@@ -20,6 +24,13 @@ OTHER_WAYS = [
     "415\u200e 555\u200f 0134",
     "\U0001f3f4\U000e0067\U000e007f ok",
     "\u212a\u200d\u0301a",
+    "An\u034fna\u115f Sm\u3164ith\u17b4 \uffa0",
+    "4\ufe0f7\ufe0f1\ufe0e1 a\ufe0f@\ufe0fx",
+    "葛\U000e0100城\ufe00",
+    "\ufff9山田\ufffaやまだ\ufffb",
+    "An\x00na\x07 \x1bSmith\x7f",
+    "O\x92Neill, Mü\x9fller",
+    "one\r\ntwo\rthree\vfour\ffive\x1csix\x85seven\x1feight\r\n",
 ]
 
 
@@ -28,11 +39,27 @@ def test_what_is_seen_alike_is_written_alike_and_compared_as_before(text):
     once = unify_writing(text)
     assert once != text and unify_writing(once) == once == unicodedata.normalize("NFC", once)
     assert normalise_text(once) == normalise_text(text)
-    assert not set(once) & set("\u00ad\u200b\u200e\u200f\u2067\u2069\ufeff")
+    assert not re.search(f"(?![\u200c\u200d]){UNSEEN_MARK}", once)
+    assert once.split() == [word for word in map(unify_writing, text.split()) if word]
+
+
+def test_the_table_of_unseen_marks_is_the_one_of_unicode():
+    """Fault: there were two tables: "An\u034fna" was compared as Anna, and stored as it was."""
+    unseen = regex.compile(r"\p{Default_Ignorable_Code_Point}|[\ufff9-\ufffb]|(?!\s)\p{Cc}")
+    everything = map(chr, range(sys.maxunicode + 1))
+    kept = set("\x1c\x1d\x1e\x1f")  # white space to Python, and therefore between words
+    ours = re.compile(UNSEEN_MARK)
+    for char in everything:
+        assert bool(ours.fullmatch(char)) == bool(unseen.fullmatch(char) and char not in kept)
 
 
 @pytest.mark.parametrize(
-    "text", ["می\u200cخواهم", "क्\u200dष", "\U0001f469\u200d\U0001f4bb", "ｆｗ@x.org", "x² ½ ﬁ"]
+    "text",
+    [
+        *("می\u200cخواهم", "क्\u200dष", "\U0001f469\u200d\U0001f4bb", "ｆｗ@x.org", "x² ½ ﬁ"),
+        *("\u2764\ufe0f", "\u2764\ufe0f\u200d\U0001f525", "\u2194\ufe0f \u203c\ufe0e", "a\tb\nc"),
+        "\U0001f3f3\ufe0f\u200d\U0001f308",
+    ],
 )
 def test_what_a_script_or_an_emoji_needs_stays(text):
     assert unify_writing(text) == text
