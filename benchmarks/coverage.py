@@ -24,7 +24,8 @@ from crtbook import tables
 from crtbook.redraws import upper_bounds
 from crtlib.screening import policy_changes, rates, regex_policies, tagger
 from crtlib.screening.policy import Policy
-from crtlib.screening.rates import SecretOutcome
+from crtlib.screening.rate_values import RATE_NAMES
+from crtlib.screening.secret_outcomes import SecretOutcome
 from crtlib.text import corpora, customersim, data_points
 from crtlib.text.records import Point
 
@@ -140,7 +141,7 @@ def table(draws: int) -> pd.DataFrame:
         users = [p.user for p in points]
         for name, (pi, pi_c) in policies_of(corpus, teachers).items():
             judged = rates.RateCounter(pi, pi_c).add(points)
-            for rate in rates.RATE_NAMES:
+            for rate in RATE_NAMES:
                 some = population(judged, users, rate)
                 told = {"corpus": corpus, "policy": name, "rate": rate}
                 rows += [told | row for n in SIZES for row in coverage(some, n, draws, 0)]

@@ -33,6 +33,7 @@ from crtlib.screening.deduplication import TextCounts
 from crtlib.screening.policy import Policy
 from crtlib.screening.policy_changes import union_policy, whole_turns_policy
 from crtlib.screening.policy_names import policy_by_name
+from crtlib.screening.secret_outcomes import draw_order
 from crtlib.text import corpora, data_points
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
@@ -217,7 +218,7 @@ def main() -> None:
             trace = real.trace.labelled_counts or (0, 1)
             judged = []
             for turns in draws:
-                noticed = (rates.draw_order(0, p.id, s.start) for p in turns for s in p.secrets)
+                noticed = (draw_order(0, p.id, s.start) for p in turns for s in p.secrets)
                 judged.append(counter.rates(outcomes=[told[k] for k in noticed if k in told]).trace)
             drawn = sum(r.failures for r in judged) / sum(r.judged_secrets for r in judged)
             row = {

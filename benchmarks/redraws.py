@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from crtbook import redraws, tables
-from crtlib.screening.rates import cluster_of
+from crtlib.screening.secret_outcomes import cluster_of
 from crtlib.text import corpora, customersim, data_points
 
 SIZES = (30, 100, 300)

@@ -37,6 +37,8 @@ MODULES = {
     "preparation": ("crtlib/screening/preparation", "screening/test_preparation"),
     "redaction": ("crtlib/screening/redaction", "screening/test_redaction"),
     "rates": ("crtlib/screening/rates", "screening/test_rates"),
+    "rate_values": ("crtlib/screening/rate_values", "screening/test_rates"),
+    "secret_outcomes": ("crtlib/screening/secret_outcomes", "screening/test_rates"),
 }
 """Each module with the files of its tests."""
 SETTINGS = """[mutmut]

@@ -36,7 +36,7 @@ PROMISES = {
     "crtlib.screening.preparation:prepare_points": "Algorithm 1",
     "crtlib.screening.rates:RateCounter.all_secrets": NONE,
     "crtlib.screening.rates:measure_rates": "CRT, Theorem 8.3",
-    "crtlib.screening.rates:rate_upper_bound": "Clopper and Pearson",
+    "crtlib.screening.rate_values:rate_upper_bound": "Clopper and Pearson",
     "crtlib.screening.redaction:find_missed_secrets": NONE,
     "crtlib.screening.redaction:redact": NONE,
     "crtlib.screening.secret_shares:bound_share_of_secrets": "Waudby-Smith and Ramdas 2024",

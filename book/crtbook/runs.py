@@ -39,6 +39,7 @@ from crtlib.models import pretrained, smollm2
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_changes, policy_names, rates, tagger
 from crtlib.screening.policy import Policy
+from crtlib.screening.rate_values import RATE_NAMES
 from crtlib.studies import crt_study, study_data, study_run
 from crtlib.studies.study_run import TrainedStudy
 from crtlib.text import corpora, data_points
@@ -253,7 +254,7 @@ class ScreeningStudy(Study):
         either = [bool(f or c) for f, c in zip(flags, conservative_flags, strict=True)]
         facts: dict[str, float] = {"points": len(points), "private": sum(either) / len(points)}
         facts["flagged"] = sum(map(bool, flags)) / len(points)
-        for name in rates.RATE_NAMES:
+        for name in RATE_NAMES:
             rate = getattr(measured, name)
             facts |= {f"{name}_count": rate.failures, f"{name}_of": rate.judged_secrets}
             facts |= {f"{name}_rate": rate.rate or 0.0, f"{name}_upper": rate.upper_bound}

@@ -20,7 +20,7 @@ from pandas import DataFrame
 from crtlib.accounting import selective_privacy
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import BoundedRate
-from crtlib.screening import rates
+from crtlib.screening.rate_values import RATES_ALPHA, rate_upper_bound
 from crtlib.text import corpora
 from crtlib.training import methods
 from crtlib.training.methods import GuaranteeTerms
@@ -123,11 +123,7 @@ def _miss_rates(cell: DataFrame) -> tuple[float, float]:
         if names[0] not in counts:
             names = (f"{old}_misses", f"{old}_labelled")
         pairs = zip(*(counts[name] for name in names), strict=True)
-        bounds = [
-            rates.rate_upper_bound(int(k), int(n), alpha=rates.RATES_ALPHA / 2)
-            for k, n in pairs
-            if n
-        ]
+        bounds = [rate_upper_bound(int(k), int(n), alpha=RATES_ALPHA / 2) for k, n in pairs if n]
         return max(bounds, default=1.0)  # without labels nothing is known
 
     certain = run.conservative == "everything"

@@ -28,7 +28,8 @@ from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.attacks import exposure, membership, membership_measures
 from crtlib.screening import policy_changes, regex_policies
 from crtlib.screening.policy import Policy
-from crtlib.screening.rates import PolicyRates, measure_rates
+from crtlib.screening.rate_values import PolicyRates
+from crtlib.screening.rates import measure_rates
 from crtlib.screening.redaction import FlaggedSpans, redact
 from crtlib.studies import study_run
 from crtlib.text.records import Point, Secret

@@ -29,7 +29,7 @@ from confide.labels.registry import register_judged_pairs
 from crtlib import files, outputs
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.screening import bound_levers
-from crtlib.screening.rates import RATES_ALPHA, percent_rounded_up
+from crtlib.screening.rate_values import RATES_ALPHA, percent_rounded_up
 from crtlib.text.records import Secret
 
 SHOWN_SHARES = (0.2, 0.5, 1.0)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from confide import odometer_lines, spending
 from confide.labels import registry
 from confide.release.certifiable_run import CertifiableRun
-from crtlib.screening.rates import RATES_ALPHA, rate_upper_bound
+from crtlib.screening.rate_values import RATES_ALPHA, rate_upper_bound
 
 SpentOrHistory = TypeVar("SpentOrHistory", spending.SpentBudget, spending.SpendingHistory)
 

@@ -14,8 +14,9 @@ from confide.reports import html
 from confide.screening import corpus as screening
 from crtlib import outputs
 from crtlib.files import StrPath
-from crtlib.screening import rates
 from crtlib.screening.policy_names import policy_by_name, policy_digest, strip_paths
+from crtlib.screening.rate_values import rates_from_json
+from crtlib.screening.secret_outcomes import SECRET_TRAITS
 from crtlib.text import screened_folder
 
 CARD_FILES = ("card.html", "card.json", "badge.svg")
@@ -52,7 +53,7 @@ def write_detector_card(
                     for name, some
                     in counter.rates_by_trait(trait, policy_pairs=about["judged"]).items()
                     if some["trace"].judged_secrets >= LEAST_PEOPLE}
-            for trait in rates.SECRET_TRAITS
+            for trait in SECRET_TRAITS
         }  # fmt: skip
         by = {
             trait: {name: {n: rate.to_json() for n, rate in some.items()}
@@ -119,7 +120,7 @@ def describe_readers(labels: Mapping[str, Any]) -> str:
 
 def format_card(facts: dict[str, Any]) -> str:
     """The text that ``crtlib card`` prints."""
-    found = rates.rates_from_json(facts["rates"], policy_pairs=facts["labels"]["judged"])
+    found = rates_from_json(facts["rates"], policy_pairs=facts["labels"]["judged"])
     notes = screening.describe_all_secrets(found)
     notes = [describe_readers(facts["labels"]), *notes]
     return "\n".join([found.table(), *(f"note: {note}" for note in notes)])

@@ -34,7 +34,7 @@ from confide.screening import corpus as screening
 from confide.screening.corpus import ScreeningOptions, ScreeningOutcome, default_policy
 from crtlib import outputs
 from crtlib.files import StrPath
-from crtlib.screening import rates
+from crtlib.screening.rate_values import RATE_NAMES
 from crtlib.text import screened_folder, shards
 
 PUBLIC_SCREENING_FILES = ("public/*",)
@@ -141,7 +141,7 @@ def render_screening_page(outcome: ScreeningOutcome) -> str:
     """The page of a screened folder."""
     return html.render_template(
         "screening.html.j2", s=outcome.summary, found=outcome.rates, notes=outcome.notes,
-        names=rates.RATE_NAMES, least=LEAST_SHOWN_COUNT,
+        names=RATE_NAMES, least=LEAST_SHOWN_COUNT,
     )  # fmt: skip
 
 
@@ -159,9 +159,9 @@ def format_screening(outcome: ScreeningOutcome, notes: Sequence[str] = ()) -> st
     if len(outcome.rates.by_kind) > 1:
         lines += ["by kind (each bound for itself)"]
         lines += [
-            f"  {kind:<20} miss {some['miss'].in_a_group()} · trace {some['trace'].failures} of "
-            f"{some['trace'].judged_secrets}"
-            for kind, some in outcome.rates.by_kind.items()
+            f"  {kind:<20} miss {by_name['miss'].describe_with_lack_of_labels()} · "
+            f"trace {by_name['trace'].failures} of {by_name['trace'].judged_secrets}"
+            for kind, by_name in outcome.rates.by_kind.items()
         ]
     every = (*outcome.private["said"], *outcome.notes, *notes)
     return "\n".join([*lines, *(f"note: {note}" for note in every)])

@@ -63,6 +63,7 @@ from crtlib.screening.preparation import (
     describe_bare_masks,
     prepare_points,
 )
+from crtlib.screening.rate_values import RATE_NAMES, PolicyRates, Rate, map_rates, rates_from_json
 from crtlib.screening.redaction import FlaggedSpans
 from crtlib.screening.taught_text import count_teaching_people, measure_shift
 from crtlib.text import corpora, corpus_folder, customersim, data_points, screened_folder
@@ -193,7 +194,7 @@ class ScreeningOutcome:
     as (before, the span, after); ``private`` is what only the private summary states."""
 
     summary: dict[str, Any]
-    rates: rates.PolicyRates
+    rates: PolicyRates
     notes: list[str]
     examples: ExamplesByKind
     private: dict[str, Any]
@@ -445,7 +446,7 @@ def judge_policies(
         write=write,
     )
     counter.leave_out(label_tasks.points_of_tasks([t for t in drawn_tasks if t.task in apart]))
-    counter.apart |= _find_people_apart(corpus, pair, facts, asked)
+    counter.left_out_clusters |= _find_people_apart(corpus, pair, facts, asked)
     labelled = {t.task for t, _ in adjudication.read_labelled_turns(folder, part="judge")}
     if failing := read_before & labelled:
         others = {t.task for t in label_tasks.read_tasks(folder)} - failing
@@ -516,9 +517,7 @@ def _find_people_apart(
     }
 
 
-def count_corpus_labels(
-    counter: rates.RateCounter, sha: str, pair: PolicyPair
-) -> rates.PolicyRates:
+def count_corpus_labels(counter: rates.RateCounter, sha: str, pair: PolicyPair) -> PolicyRates:
     """Note in the registry that the counted labels, which the text with this hash came with, judge
     a pair of policies. Returns the rates, with bounds for all pairs that were judged on this text
     so far, including this one. The text must already be in the registry."""
@@ -531,20 +530,18 @@ def count_corpus_labels(
     return without_bounds_if_from_file(counter.rates(policy_pairs=policy_pairs), pair.names)
 
 
-def without_bounds_if_from_file(
-    counted: rates.PolicyRates, names: Sequence[str]
-) -> rates.PolicyRates:
+def without_bounds_if_from_file(counted: PolicyRates, names: Sequence[str]) -> PolicyRates:
     """Rates that were counted on labels that nobody drew, without their bounds if one of the
     policies with these ``names`` is a custom file: then the labels may have taught it."""
     if not any(is_from_file(part) for name in names for part in name.split("+")):
         return counted
 
-    def without_bound(rate: rates.Rate) -> rates.Rate:
+    def without_bound(rate: Rate) -> Rate:
         if rate.origin != "one_per_cluster":
             return rate
         return replace(rate, upper_bound=1.0, origin="unknown")
 
-    return replace(counted, **rates.map_rates(vars(counted), without_bound))
+    return replace(counted, **map_rates(vars(counted), without_bound))
 
 
 def batch_dialogues(
@@ -578,7 +575,7 @@ def _screening_summary(
     sha: str,
     about_text: dict[str, Any],
     tally: _ScreeningTally,
-    counted: rates.PolicyRates,
+    counted: PolicyRates,
     shifts: Sequence[Shift],
     label_facts: dict[str, Any],
 ) -> dict[str, Any]:
@@ -642,7 +639,11 @@ def _describe_text(
 
 
 def _screening_notes(
-    summary: dict[str, Any], counted: rates.PolicyRates, shifts: Sequence[Shift], *, was_read: bool
+    summary: dict[str, Any],
+    counted: PolicyRates,
+    shifts: Sequence[Shift],
+    *,
+    was_read: bool,
 ) -> list[str]:
     """What a reader of the numbers must know, a sentence each. ``was_read``: people read turns from
     this text to judge the policies."""
@@ -675,13 +676,13 @@ def _screening_notes(
                 "adjudicate' writes what to read again"
             )
     for name in ("trace", "public"):
-        rate: rates.Rate = getattr(counted, name)
+        rate: Rate = getattr(counted, name)
         if rate.origin == "one_per_cluster" and rate.judged_secrets:
             notes.append(f"{name}: {bound_levers.name_bound_lever(rate, alpha=counted.alpha)}")
-    if counted.left_out:
+    if counted.left_out_points:
         notes.append(
-            f"{count_of(counted.left_out, 'labelled point is', 'labelled points are')} of people "
-            "who taught a policy, or drawn before it was sealed: the rates are for all others"
+            f"{count_of(counted.left_out_points, 'labelled point is', 'labelled points are')} of "
+            "people who taught a policy, or drawn before it was sealed: the rates are for all others"
         )
     if summary["unit"] == "user" and summary["points"] == 1:
         notes.append(
@@ -708,13 +709,13 @@ def _screening_notes(
     return notes
 
 
-def describe_all_secrets(counted: rates.PolicyRates) -> list[str]:
+def describe_all_secrets(counted: PolicyRates) -> list[str]:
     """Sentences on what the rates are about, and on the rates over all secrets if the drawn
     messages hold several, with a warning if the two differ by more than their error. Promises are
     about one secret in a message."""
-    each = {name: rate for name in rates.RATE_NAMES if (rate := getattr(counted, name)).all_secrets}
+    each = {name: rate for name in RATE_NAMES if (rate := getattr(counted, name)).all_secrets}
     if not each:
-        was_read_twice = any(getattr(counted, name).reread_counts for name in rates.RATE_NAMES)
+        was_read_twice = any(getattr(counted, name).reread_counts for name in RATE_NAMES)
         return [TWO_READERS_NOTE] if was_read_twice else []
     cap = max(rate.all_secrets.cap for rate in each.values())
     owner = "person" if counted.cluster == "user" else "conversation"
@@ -752,13 +753,13 @@ def is_deduplicated_by_likeness(summary: Mapping[str, Any]) -> bool:
     return bool(summary["dedup"] != "none" and summary["dedup_by"] != "exact")
 
 
-def stored_rates(corpus: StrPath) -> rates.PolicyRates | None:
+def stored_rates(corpus: StrPath) -> PolicyRates | None:
     """The rates of a screened folder, by :func:`rates_of_screened_folder`; None for any other
     text."""
     return rates_of_screened_folder(corpus) if screened_folder.is_screened_folder(corpus) else None
 
 
-def rates_of_screened_folder(folder: StrPath) -> rates.PolicyRates:
+def rates_of_screened_folder(folder: StrPath) -> PolicyRates:
     """The rates of a screened folder, as counted when it was made, with bounds for all pairs that
     were judged by now, since this pair was chosen from these. Raises ``ValueError`` if the labels
     that judged it were read again since."""
@@ -768,6 +769,4 @@ def rates_of_screened_folder(folder: StrPath) -> rates.PolicyRates:
     judged_until_now = registry.register_judged_pairs(
         {"labels": labels["sha256"]}, summary["corpus_sha256"]
     )
-    return rates.rates_from_json(
-        summary["rates"], policy_pairs=max(labels["judged"], judged_until_now)
-    )
+    return rates_from_json(summary["rates"], policy_pairs=max(labels["judged"], judged_until_now))

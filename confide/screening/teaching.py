@@ -39,6 +39,8 @@ from crtlib.screening import rates
 from crtlib.screening.deduplication import TextCounts
 from crtlib.screening.int8_layers import check_exact_products
 from crtlib.screening.policy import Shift
+from crtlib.screening.rate_values import ClusterUnit, PolicyRates
+from crtlib.screening.secret_outcomes import cluster_of
 from crtlib.screening.tagger import (
     INT8_NEEDS_BACKBONE,
     Tagger,
@@ -67,7 +69,7 @@ class TaughtTagger:
     """
 
     tagger: Tagger
-    rates: dict[str, rates.PolicyRates]
+    rates: dict[str, PolicyRates]
     shift: Shift
     summary: dict[str, Any]
 
@@ -131,7 +133,7 @@ def teach_tagger(
         return None
     outputs.check_output_folder(out, inputs=list(inputs.values()), force=force)
     policy_pairs = 1
-    by: rates.ClusterUnit = "user"
+    by: ClusterUnit = "user"
     unread: list[LabelTask] = []
     if not folders:
         every = data_points.make_points(corpora.load_corpus(corpus), unit=unit)
@@ -149,12 +151,12 @@ def teach_tagger(
         judging = list(read_labelled_points(corpus, folders[0], part="judge", unit=unit))
         unread = list_unread_tasks(folders[0])
         texts = count_texts(corpus, unit)
-        judging_people = {rates.cluster_of(p, by) for p in judging}
+        judging_people = {cluster_of(p, by) for p in judging}
         teaching = [
             point
             for labels_folder in folders
             for point in read_labelled_points(corpus, labels_folder, part="teach", unit=unit)
-            if rates.cluster_of(point, by) not in judging_people
+            if cluster_of(point, by) not in judging_people
         ]
         if not any(p.secrets for p in teaching):
             raise ValueError(
@@ -172,7 +174,7 @@ def teach_tagger(
     epochs = epochs or tagger.net.epochs
     summary: dict[str, Any] = {"corpus": Path(corpus).name, "unit": unit, "epochs": epochs}
     summary |= {**fitted, "taught_points": len(teaching), "judged_points": len(judging)}
-    counted: dict[str, rates.PolicyRates] = {}
+    counted: dict[str, PolicyRates] = {}
     policies = {"pi": tagger_policy(tagger), "pi_c": conservative_tagger_policy(tagger)}
     for key, policy in policies.items():
         flags = policy(judging)
@@ -200,7 +202,7 @@ def teach_tagger(
 
 
 def measure_learning_curve(
-    teaching: Sequence[Point], by: rates.ClusterUnit, *, seed: int, **fitted: Any
+    teaching: Sequence[Point], by: ClusterUnit, *, seed: int, **fitted: Any
 ) -> list[dict[str, Any]]:
     """Measure how many secrets of each kind are missed by taggers taught by a quarter and by half
     of the teaching people. They are tested on the other half, so no judging label is used.
@@ -215,13 +217,13 @@ def measure_learning_curve(
         For each size, ``turns`` and by kind (missed, of) over all secrets. Empty if a part holds no
         secret.
     """
-    people = sorted({rates.cluster_of(p, by) for p in teaching})
+    people = sorted({cluster_of(p, by) for p in teaching})
     order = [people[k] for k in np.random.default_rng([seed, 1]).permutation(len(people))]
     middle = len(order) // 2
-    judging = [p for p in teaching if rates.cluster_of(p, by) in set(order[middle:])]
+    judging = [p for p in teaching if cluster_of(p, by) in set(order[middle:])]
     rows: list[dict[str, Any]] = []
     for size in (middle // 2, middle):
-        part = [p for p in teaching if rates.cluster_of(p, by) in set(order[:size])]
+        part = [p for p in teaching if cluster_of(p, by) in set(order[:size])]
         if not any(p.secrets for p in part) or not any(p.secrets for p in judging):
             return []
         flags = tagger_policy(train_tagger(part, seed=seed, **fitted))(judging)

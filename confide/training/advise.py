@@ -33,7 +33,7 @@ from confide.training import (
 from crtlib.files import StrPath
 from crtlib.intervals import at_most, count_of, round_up_to_figures
 from crtlib.screening.policy_names import is_from_file
-from crtlib.screening.rates import (
+from crtlib.screening.rate_values import (
     RATE_NAMES,
     RATES_ALPHA,
     PolicyRates,
@@ -324,7 +324,8 @@ def _advise_on_pair(
     most = people / turns
     can_be_drawn = (*(m for m in LABEL_MULTIPLES if m < most), most)
     # A new draw also reaches those who taught a policy, whose labels do not count.
-    speaks = (1 - counted.apart / people) * turns / max(1, turns - counted.left_out)
+    judging_turns = max(1, turns - counted.left_out_points)
+    speaks = (1 - counted.left_out_clusters / people) * turns / judging_turns
     enough = (
         times
         for times in can_be_drawn

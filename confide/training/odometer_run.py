@@ -32,7 +32,7 @@ from crtlib.accounting.guarantees import BoundedRate
 from crtlib.checks import plain_name, raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.models.tensor_files import hash_tensors
-from crtlib.screening.rates import UNKNOWN_RATE
+from crtlib.screening.rate_values import UNKNOWN_RATE
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
 from crtlib.text import corpora

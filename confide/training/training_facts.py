@@ -10,7 +10,7 @@ from typing import Any
 
 import crtlib
 from crtlib.screening import policy_names
-from crtlib.screening.rates import RATES_ALPHA, PolicyRates, Rate, assumed_rate
+from crtlib.screening.rate_values import RATES_ALPHA, PolicyRates, Rate, assumed_rate
 from crtlib.screening.taught_text import count_teaching_people
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData

@@ -61,7 +61,7 @@ from crtlib.files import StrPath
 from crtlib.models import folder as model_folder
 from crtlib.models.pretrained import base_model_name, model_fingerprint
 from crtlib.screening import policy_names
-from crtlib.screening.rates import UNKNOWN_RATE
+from crtlib.screening.rate_values import UNKNOWN_RATE
 from crtlib.studies.crt_study import CrtStudy, StudyRow, schedule_phases
 from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy, describe_public_knowledge

@@ -66,7 +66,7 @@ class BoundedRate:
         """A rate with its own bound, as it is stored in ``summary.json`` and in a certificate.
 
         Args:
-            row: The rate as :meth:`crtlib.screening.rates.Rate.to_json` returns it.
+            row: The rate as :meth:`crtlib.screening.rate_values.Rate.to_json` returns it.
             alpha: An upper bound on the chance that this bound is too low.
 
         Returns:

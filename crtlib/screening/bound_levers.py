@@ -20,7 +20,7 @@ read twice: with --share 1 of crtlib label adjudicate that part is 0.90 %
 
 from __future__ import annotations
 
-from crtlib.screening.rates import Rate, percent_rounded_up, rate_upper_bound
+from crtlib.screening.rate_values import Rate, percent_rounded_up, rate_upper_bound
 
 READ_AGAIN_WHOLE = 0.9
 """Once this share of the secrets was found again, reading a larger share again changes little."""
@@ -50,7 +50,7 @@ def bound_in_reach(secrets: int, share: float | None, *, alpha: float) -> float:
 def name_bound_lever(rate: Rate, *, alpha: float) -> str:
     """Describe the bound of a rate that was counted on labels: its terms, which of them is larger,
     and what lowers that one most. ``alpha`` is the probability with which the bound may fail
-    (:attr:`crtlib.screening.rates.PolicyRates.alpha`).
+    (:attr:`crtlib.screening.rate_values.PolicyRates.alpha`).
 
     Guarantee:
         The terms add up to the bound. Test:

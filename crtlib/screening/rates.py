@@ -50,46 +50,52 @@ Every secret is found, but every message has copies:
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from crtlib.checks import check_allowed, check_choice
-from crtlib.intervals import clopper_pearson_upper, count_of, exchangeable_rate
+from crtlib.intervals import exchangeable_rate
 from crtlib.screening.deduplication import TextCounts, hash_point_text
-from crtlib.screening.policy import FlagFunction, Policy, as_policy, spoken_spans
+from crtlib.screening.policy import FlagFunction, Policy, as_policy
 from crtlib.screening.preparation import DedupScope
+from crtlib.screening.rate_values import (
+    RATE_NAMES,
+    RATES_ALPHA,
+    UNKNOWN_RATE,
+    ClusterUnit,
+    PolicyRates,
+    Rate,
+    RateOrigin,
+    map_rates,
+    rate_upper_bound,
+)
 from crtlib.screening.redaction import (
     FlaggedSpans,
     Spans,
-    UnmaskedPiece,
-    merge_spans,
-    overlapping_pairs,
     redact,
     unmasked_pieces,
 )
-from crtlib.screening.secret_shares import ShareOfSecrets, bound_share_of_secrets
-from crtlib.screening.value_lists import (
-    MAX_VALUE_CHARACTERS,
-    MIN_VALUE_CHARACTERS,
-    ListedValue,
-    ValueFinder,
-    find_as_written,
-    search_form_of,
+from crtlib.screening.secret_outcomes import (
+    SECRET_TRAITS,
+    NeighbourCase,
+    SecretOutcome,
+    cluster_of,
+    comparable_value,
+    draw_order,
+    find_traces,
+    find_value_places,
+    first_per_cluster,
+    is_left_in_clear,
+    secrets_to_trace,
+    traits_of_secret,
 )
+from crtlib.screening.secret_shares import ShareOfSecrets, bound_share_of_secrets
 from crtlib.text import customersim, identity, multiwoz, records
 from crtlib.text.canaries import CANARY_USER_PREFIX
-from crtlib.text.data_points import find_turns
 from crtlib.text.records import MASK, Point, Secret
-
-RATE_NAMES = ("miss", "trace", "public")
-RATES_ALPHA = 0.05
-"""The trace and public bounds hold together with a probability of at least 1 - RATES_ALPHA."""
 
 SHOWN_KINDS = frozenset(
     {
@@ -101,413 +107,6 @@ SHOWN_KINDS = frozenset(
     }
 )
 """Kinds of secrets whose names are shown; any other kind is shown as "other"."""
-
-RateOrigin = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
-ClusterUnit = Literal["user", "dialogue"]
-
-TOO_FEW_LABELS = 0.25
-"""Where the bound for a group exceeds the observed share by more than this, only the lack of labels
-makes it so large, and it says nothing about the policy."""
-
-SECRET_TRAITS = ("kind", "length", "position", "script")
-"""The traits by which rates are grouped: kind, characters, third of the text, alphabet."""
-
-
-class NeighbourCase(NamedTuple):
-    """The point that holds a secret, the redacted point, and all places of the secret's value."""
-
-    point: Point
-    redacted: Point
-    places: Sequence[Secret]
-
-
-def _traits_of_secret(text: str, s: Secret) -> tuple[str, str, str]:
-    """The :data:`SECRET_TRAITS` of a secret, except for its kind.
-
-    >>> _traits_of_secret("I am Ada", Secret("name", 5, 8))
-    ('1 to 4', 'last third', 'Latin')
-    """
-    length, value = s.end - s.start, text[s.start : s.end]
-    size = next((f"{a} to {b}" for a, b in ((1, 4), (5, 9), (10, 19)) if length <= b), "20 or more")
-    third = ("first", "middle", "last")[min(2, 3 * (s.start + s.end) // (2 * len(text)))]
-    letter = next(filter(str.isalpha, value), "")
-    script = unicodedata.name(letter, "other").split()[0].capitalize() if letter else "no letter"
-    return size, f"{third} third", script
-
-
-@dataclass(frozen=True)
-class Rate:
-    """The rate at which secrets fail, with an upper bound.
-
-    ``failures`` of the ``judged_secrets``, one secret from each cluster, fail; ``upper_bound``
-    bounds their rate. ``origin`` states where the bound comes from: counted on labels
-    (``one_per_cluster``, or ``exchangeable`` for a bound on the mean over the draw of labels),
-    ``assumed``, certain from the ``policy``, or ``unknown``. ``labelled_counts``: how many of all
-    labelled secrets fail, and how many labelled secrets there are; these have no bound.
-    ``reread_counts``, where turns were read twice, counts randomly drawn turns in which the second
-    reader found a secret: first those in which the first reader had marked nothing and the secret
-    fails, then all of them. ``all_secrets``, where messages that hold several secrets were drawn:
-    the share of all secrets in such messages that fail, with a bound.
-    """
-
-    failures: int
-    judged_secrets: int
-    upper_bound: float
-    origin: RateOrigin
-    labelled_counts: tuple[int, int] | None = None
-    reread_counts: tuple[int, int] | None = None
-    all_secrets: ShareOfSecrets | None = None
-
-    @property
-    def rate(self) -> float | None:
-        """The observed share; None where no secret was judged."""
-        return self.failures / self.judged_secrets if self.judged_secrets else None
-
-    @property
-    def has_too_few_labels(self) -> bool:
-        """Whether only the lack of labels makes the bound so large (:data:`TOO_FEW_LABELS`)."""
-        if self.origin != "one_per_cluster" or self.rate is None:
-            return False
-        return self.upper_bound - self.rate > TOO_FEW_LABELS
-
-    def in_a_group(self) -> str:
-        """The rate of one kind of secret, as a table shows it; where the bound says little about
-        the policy, the reason follows."""
-        return f"{self}, due to too few labels" if self.has_too_few_labels else str(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """The rate as stored in ``summary.json`` and in a certificate, below ``rates.miss``."""
-        values: dict[str, Any] = {
-            "count": self.failures,
-            "of": self.judged_secrets,
-            "rate": self.rate,
-            "upper": self.upper_bound,
-            "how": self.origin,
-        }
-        if self.labelled_counts:
-            values["all"] = list(self.labelled_counts)
-        if self.reread_counts:
-            values["again"] = list(self.reread_counts)
-        if self.all_secrets:
-            values["all_secrets"] = asdict(self.all_secrets)
-        return values
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Rate:
-        """The rate that :meth:`to_json` wrote."""
-        labelled, reread = (values.get(name) for name in ("all", "again"))
-        share = values.get("all_secrets")
-        return cls(
-            failures=values["count"],
-            judged_secrets=values["of"],
-            upper_bound=values["upper"],
-            origin=values["how"],
-            labelled_counts=tuple(labelled) if labelled else None,
-            reread_counts=tuple(reread) if reread else None,
-            all_secrets=ShareOfSecrets(**share) if share else None,
-        )
-
-    def __str__(self) -> str:
-        if self.origin == "unknown":
-            return "unknown: no label shows a secret"
-        most = percent_rounded_up(self.upper_bound)
-        if self.rate is None or self.origin == "policy":
-            return f"at most {most} ({self.origin})"
-        over = " on average" if self.origin == "exchangeable" else ""
-        seen = f"{self.failures} of {self.judged_secrets} ({100 * self.rate:.2f} %)"
-        return f"{seen}, at most {most}{over}"
-
-
-def percent_rounded_up(share: float) -> str:
-    """A share in per cent, rounded up, so that a bound remains a bound."""
-    hundredths = min(-(-share * 10_000 // 1), 10_000)
-    return f"{hundredths / 100:.2f} %"
-
-
-UNKNOWN_RATE = Rate(0, 0, 1.0, "unknown")
-
-
-def assumed_rate(rate: float) -> Rate:
-    """A rate that nobody measured.
-
-    >>> print(assumed_rate(0.1))
-    at most 10.00 % (assumed)
-    """
-    check_allowed("rate", rate, 0 <= rate <= 1, "in [0, 1]")
-    return Rate(0, 0, rate, "assumed")
-
-
-@dataclass(frozen=True)
-class PolicyRates:
-    """The three rates of a pair of policies, in total and by kind of secret.
-
-    Each bound in ``by_kind`` holds on its own; these bounds do not hold together. ``alpha`` is the
-    probability with which one bound may fail. ``cluster`` is the unit from which one secret was
-    taken, ``points`` the number of labelled points judged, and ``secrets`` the number of secrets in
-    them. ``left_out`` counts the points of the ``apart`` people who taught a policy, and whom the
-    rates therefore do not cover. ``policy_pairs`` counts the pairs of policies that these labels
-    have judged so far, this one included.
-    """
-
-    miss: Rate
-    trace: Rate
-    public: Rate
-    by_kind: Mapping[str, Mapping[str, Rate]] = field(default_factory=dict)
-    cluster: ClusterUnit = "user"
-    points: int = 0
-    secrets: int = 0
-    left_out: int = 0
-    policy_pairs: int = 1
-    apart: int = 0
-
-    @property
-    def alpha(self) -> float:
-        """The probability with which one bound may fail: two bounds enter a guarantee for each
-        pair judged so far, and all of them share :data:`RATES_ALPHA`."""
-        return RATES_ALPHA / (2 * self.policy_pairs)
-
-    @property
-    def gamma(self) -> float:
-        """The bound on the trace rate: gamma of Theorem 8.3."""
-        return self.trace.upper_bound
-
-    @property
-    def delta2(self) -> float:
-        """The bound on the public rate: delta2 of Theorem 8.3."""
-        return self.public.upper_bound
-
-    def to_json(self) -> dict[str, Any]:
-        """``{miss, trace, public}.{count, of, rate, upper, how}`` and ``by_kind``."""
-        return map_rates(vars(self), Rate.to_json)
-
-    def labels_json(self) -> dict[str, Any]:
-        """What a certificate states about the labels, as far as it is known here."""
-        counts = {"cluster": self.cluster, "turns": self.points, "secrets": self.secrets}
-        level = {"judged": self.policy_pairs, "alpha": self.alpha, "left_out": self.left_out}
-        return counts | level | ({"apart": self.apart} if self.apart else {})
-
-    def table(self) -> str:
-        """The rates as a table for a terminal, at most 80 columns wide."""
-        what = {
-            "miss": "secrets the search missed",
-            "trace": "the redacted point still differs",
-            "public": "a secret trained on without noise",
-        }
-        clusters = count_of(self.trace.judged_secrets, self.cluster, f"{self.cluster}s")
-        head = f"one secret a {self.cluster}, {clusters}"
-        rows = [f"{head:<42} {'count':>6} {'of':>6} {'rate':>8} {'at most':>9}"]
-        for name, text in what.items():
-            r: Rate = getattr(self, name)
-            rate = "-" if r.rate is None else f"{100 * r.rate:.2f} %"
-            most = percent_rounded_up(r.upper_bound)
-            counts = f"{r.failures:>6} {r.judged_secrets:>6}"
-            rows.append(f"{name:<7} {text:<34} {counts} {rate:>8} {most:>9}")
-        return "\n".join(rows)
-
-
-def map_rates(rates: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """The three rates and those in ``by_kind``, with ``change`` applied to each."""
-    kinds = {k: {n: change(r) for n, r in row.items()} for k, row in rates["by_kind"].items()}
-    return {name: change(rates[name]) for name in RATE_NAMES} | {"by_kind": kinds}
-
-
-def rates_from_json(values: Mapping[str, Any], *, policy_pairs: int = 1) -> PolicyRates:
-    """The rates that ``PolicyRates.to_json`` wrote, with their bounds computed again for the
-    ``policy_pairs`` that the labels have judged by now. A share of all secrets is left out where
-    its recorded bound is too low for so many pairs, as it cannot be computed from the counts.
-
-    >>> rates_from_json(PolicyRates(UNKNOWN_RATE, UNKNOWN_RATE, assumed_rate(0.1)).to_json()).delta2
-    0.1
-    """
-
-    def rate(row: Mapping[str, Any]) -> Rate:
-        recorded = Rate.from_json(row)
-        if recorded.origin != "one_per_cluster":
-            return replace(recorded, all_secrets=None)
-        alpha = RATES_ALPHA / (2 * policy_pairs)
-        share = recorded.all_secrets
-        upper_bound = rate_upper_bound(
-            recorded.failures, recorded.judged_secrets, recorded.reread_counts, alpha=alpha
-        )
-        return replace(
-            recorded,
-            upper_bound=upper_bound,
-            all_secrets=share if share and share.alpha <= alpha else None,
-        )
-
-    return PolicyRates(**map_rates(values, rate), policy_pairs=policy_pairs)
-
-
-# --------------------------------------------------------------------------- judging
-@dataclass(frozen=True, slots=True)
-class SecretOutcome:
-    """How a pair of policies fared on one labelled secret, and what is known about the secret.
-
-    ``order`` decides which secret of a ``cluster`` is taken. ``trace`` is None where no trace was
-    looked for. ``traits`` are those of :data:`SECRET_TRAITS` except for the kind.
-    ``is_undisputed``: no reader doubts that it is a secret. ``second_reader``: what the second
-    reader found, as given to :meth:`RateCounter.add`. ``text_hash`` is the hash of its point's
-    text; None where the secret counts as failing without being judged. ``masked_hash`` is the hash
-    of that text with the secret masked; None where no trace was looked for.
-    """
-
-    cluster: str
-    kind: str
-    order: bytes
-    miss: bool
-    trace: bool | None
-    public: bool
-    traits: tuple[str, str, str]
-    is_undisputed: bool = True
-    second_reader: str | None = None
-    text_hash: int | None = None
-    masked_hash: int | None = None
-
-    def is_repeated(self, texts: TextCounts) -> bool:
-        """Whether another point has the text of its point, as it is or with the secret masked."""
-        assert self.text_hash is not None and self.masked_hash is not None
-        here = texts.stands_elsewhere(self.text_hash, here=True)
-        return here or (
-            self.masked_hash != self.text_hash
-            and texts.stands_elsewhere(self.masked_hash, here=False)
-        )
-
-
-def _secrets_to_trace(
-    outcomes: Sequence[SecretOutcome], cases: Sequence[NeighbourCase], characters: int
-) -> Sequence[int]:
-    """The positions in ``outcomes`` for which a trace is looked for: all, unless the neighbours,
-    each as long as its whole point, hold many times the ``characters`` of the points. In that case
-    only those that a rate can count: one for each cluster, and one for each cluster and kind."""
-    neighbour_characters = sum(len(case.point.text) for case in cases)
-    if neighbour_characters <= 16 * characters + 2**20:
-        return range(len(outcomes))
-    groupings = attrgetter("cluster"), attrgetter("cluster", "kind")
-    counted = {id(outcome) for group in groupings for outcome in first_per_cluster(outcomes, group)}
-    return [k for k, outcome in enumerate(outcomes) if id(outcome) in counted]
-
-
-def _find_traces(cases: Sequence[NeighbourCase], policy: Policy) -> Iterator[tuple[bool, int]]:
-    """For each secret, whether the redacted point and the redacted neighbour differ, in their text
-    or in the turns found in it; and the hash of the neighbour's text. Neighbours are made and
-    labelled in batches of limited size, to save memory."""
-    ends = itertools.accumulate(len(case.point.text) for case in cases)
-    batches = itertools.groupby(zip(cases, ends, strict=True), lambda row: row[1] // 2**24)
-    for _, batch in batches:
-        pairs = [(case.redacted, redact(case.point, case.places)) for case, _ in batch]
-        flags = policy([neighbour for _, neighbour in pairs])
-        for (redacted, neighbour), spans in zip(pairs, flags, strict=True):
-            other = redact(neighbour, spans)
-            same = redacted.text == other.text and find_turns(redacted) == find_turns(other)
-            yield not same, hash_point_text(neighbour)
-
-
-def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
-    """The places of each of some values in the own words of a point's turns, however case, accents,
-    dashes and spaces are written (:class:`crtlib.screening.value_lists.ValueFinder`). A value too
-    short or too long for that is found only as it is written. A match within a longer word or
-    number is not a place; in a script without spaces, every match is.
-
-    Guarantee:
-        Test: ``tests/screening/test_unspaced_scripts.py``.
-    """
-    places: list[list[Secret]] = [[] for _ in values]
-    lengths = [len(search_form_of(value)[0]) for value in values]
-    findable = [
-        k for k, n in enumerate(lengths) if MIN_VALUE_CHARACTERS <= n <= MAX_VALUE_CHARACTERS
-    ]
-    find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in findable])
-    exact = {k: value for k, value in enumerate(values) if k not in findable}
-    for start, end in spoken_spans(point):
-        words = point.text[start:end]
-        for (s,) in find(words)[0] if findable else ():
-            places[int(s.kind)].append(Secret("", start + s.start, start + s.end))
-        for k, value in exact.items():
-            places[k] += [
-                Secret("", start + a, start + b) for a, b in find_as_written(value, words)
-            ]
-    return places
-
-
-def _is_left_in_clear(
-    point: Point, places: Sequence[Secret], pieces: Sequence[UnmaskedPiece]
-) -> bool:
-    """Whether an unmasked piece holds a character, other than white space, from any ``places``."""
-    return any(
-        point.text[max(s.start, c.start) : min(s.end, c.end)].strip()
-        for s, c in overlapping_pairs(merge_spans([places]), pieces)
-    )
-
-
-def cluster_of(point: Point, cluster: ClusterUnit) -> str:
-    """The cluster of a point: its user, or its dialogue where no user is known or dialogues were
-    drawn. Raises ``ValueError`` for a point with neither, as two points of one dialogue would be
-    taken to be independent."""
-    name = (point.user if cluster == "user" else "") or point.dialogue_id
-    if not name:
-        raise ValueError(f"cluster={cluster!r}: a point has no dialogue_id, which is its cluster")
-    return name
-
-
-def draw_order(seed: int, name: str, start: int) -> bytes:
-    """The key by which secrets are sorted in order to draw one: a hash of a seed, a point's name,
-    and a place in that point."""
-    place = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(place, digest_size=16).digest()
-
-
-# --------------------------------------------------------------------------- counting
-def first_per_cluster(
-    outcomes: Sequence[SecretOutcome],
-    group: Callable[[SecretOutcome], Any] = attrgetter("cluster"),
-) -> list[SecretOutcome]:
-    """The secret of each cluster that comes first in ``order``, which is as good as random."""
-    last_first = sorted(outcomes, key=attrgetter("order"), reverse=True)
-    return list({group(outcome): outcome for outcome in last_first}.values())
-
-
-def rate_upper_bound(
-    failures: int,
-    judged_secrets: int,
-    reread_counts: Sequence[int] | None = None,
-    *,
-    alpha: float,
-) -> float:
-    """The upper bound on a rate, which is too low with a probability of at most ``alpha``.
-
-    It is the bound of Clopper and Pearson. Where turns were read again, it is the sum of two such
-    bounds, each with half of ``alpha``: one on the rate among the secrets that the first reader
-    found, and one on the share of secrets that fail in turns where the first reader marked nothing.
-
-    Args:
-        failures: Secrets that fail.
-        judged_secrets: Secrets that were judged, each from a different user or conversation.
-        reread_counts: As in :class:`Rate`; None: nobody read again.
-        alpha: The probability with which the bound may be too low.
-
-    Returns:
-        The bound, at most 1.
-
-    Raises:
-        ValueError: For impossible counts.
-
-    Guarantee:
-        It covers the rate with probability ``1 - alpha`` if the secrets were drawn independently.
-        Where turns were read again, it is also assumed that both readers together find at least as
-        large a share of the failing secrets as either reader alone finds of all secrets. Tests:
-        ``tests/screening/test_rates.py::test_the_bound_by_two_readers_covers``,
-        ``tests/screening/test_rates.py::test_what_the_first_reader_overlooked_is_added_to_the_bound``.
-
-    >>> [
-    ...     round(rate_upper_bound(0, 400, reread_counts, alpha=0.025), 4)
-    ...     for reread_counts in (None, (0, 80), (0, 400))
-    ... ]
-    [0.0092, 0.0642, 0.0218]
-    """
-    if reread_counts:
-        both = (failures, judged_secrets), (reread_counts[0], reread_counts[1])
-        return min(1.0, sum(rate_upper_bound(*counts, alpha=alpha / 2) for counts in both))
-    return clopper_pearson_upper(failures, judged_secrets, confidence=1 - alpha)
 
 
 def _count_rate(name: str, outcomes: Sequence[SecretOutcome], alpha: float) -> Rate:
@@ -666,8 +265,8 @@ class RateCounter:
         self.cluster, self.seed = cluster, seed
         self.texts, self.one_message = texts, one_message
         self.find_values_in_whole_point = find_values_in_whole_point
-        self.points = self.left_out = 0
-        self.apart: set[str] = set()
+        self.points = self.left_out_points = 0
+        self.left_out_clusters: set[str] = set()
         """The clusters that were drawn but are left out, so that the rates do not cover them."""
         self._outcomes: list[SecretOutcome] = []
         self._unread: list[SecretOutcome] = []
@@ -735,8 +334,8 @@ class RateCounter:
         # A disputed secret counts wherever it fails, so all traces are looked for.
         to_trace: Sequence[int] = range(len(outcomes))
         if undisputed is None:
-            to_trace = _secrets_to_trace(outcomes, cases, characters)
-        traces = _find_traces([cases[k] for k in to_trace], self.policy)
+            to_trace = secrets_to_trace(outcomes, cases, characters)
+        traces = find_traces([cases[k] for k in to_trace], self.policy)
         for k, (trace, masked_hash) in zip(to_trace, traces, strict=True):
             outcomes[k] = replace(outcomes[k], trace=trace, masked_hash=masked_hash)
         self._outcomes += outcomes
@@ -757,11 +356,11 @@ class RateCounter:
         public = not (spans or suspected or MASK in point.text)
         pieces, text_hash = unmasked_pieces(point.text, spans), hash_point_text(point)
         places = self._places_of_values(point)
-        missed = {value: _is_left_in_clear(point, some, pieces) for value, some in places.items()}
+        missed = {value: is_left_in_clear(point, some, pieces) for value, some in places.items()}
         cluster = cluster_of(point, self.cluster)
         judged = []
         for secret in point.secrets:
-            value = _comparable_value(point, secret)
+            value = comparable_value(point, secret)
             outcome = SecretOutcome(
                 cluster=cluster,
                 kind=secret.kind,
@@ -769,7 +368,7 @@ class RateCounter:
                 miss=missed[value],
                 trace=None,
                 public=public,
-                traits=_traits_of_secret(point.text, secret),
+                traits=traits_of_secret(point.text, secret),
                 is_undisputed=undisputed is None or (point.id, secret.start) in undisputed,
                 second_reader=None if second_reader is None else second_reader.get(cluster, ""),
                 text_hash=text_hash,
@@ -781,8 +380,8 @@ class RateCounter:
         """Leave out people, by a rule that depends on who they are and not on what they say. The
         rates then cover everybody else, which whoever prints them has to state."""
         for p in points:
-            self.left_out += 1
-            self.apart.add(cluster_of(p, self.cluster))
+            self.left_out_points += 1
+            self.left_out_clusters.add(cluster_of(p, self.cluster))
 
     def add_failing(self, points: Iterable[Point]) -> None:
         """Count the secrets of points that were drawn but may not judge as ones on which the
@@ -809,7 +408,7 @@ class RateCounter:
                         miss=True,
                         trace=True,
                         public=True,
-                        traits=_traits_of_secret(p.text, s),
+                        traits=traits_of_secret(p.text, s),
                     )
                 )
 
@@ -839,11 +438,11 @@ class RateCounter:
         places: dict[str, list[Secret]] = {}
         spellings: dict[str, list[Secret]] = {}
         for s in point.secrets:
-            some = places.setdefault(_comparable_value(point, s), [])
+            some = places.setdefault(comparable_value(point, s), [])
             some.append(s)
             spellings[point.text[s.start : s.end]] = some
         if self.find_values_in_whole_point:
-            found = _find_value_places(point, list(spellings))
+            found = find_value_places(point, list(spellings))
             for some, more in zip(spellings.values(), found, strict=True):
                 some += more
         return places
@@ -887,9 +486,9 @@ class RateCounter:
             cluster=self.cluster,
             points=self.points,
             secrets=len(judged),
-            left_out=self.left_out,
+            left_out_points=self.left_out_points,
             policy_pairs=policy_pairs,
-            apart=len(self.apart),
+            left_out_clusters=len(self.left_out_clusters),
         )
 
     def all_secrets(self, name: str, *, policy_pairs: int = 1) -> ShareOfSecrets | None:
@@ -947,9 +546,3 @@ class RateCounter:
             value: _rates_of_pair([*groups[value], *unread], *policies, policy_pairs)
             for value in sorted(groups)
         }
-
-
-def _comparable_value(point: Point, secret: Secret) -> str:
-    """The value of a secret in the form in which values are compared, however it is written."""
-    value = point.text[secret.start : secret.end]
-    return search_form_of(value)[0] or value

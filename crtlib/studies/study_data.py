@@ -19,7 +19,8 @@ from crtlib.screening.deduplication import TextCounts
 from crtlib.screening.policy import Policy, check_text_alone
 from crtlib.screening.policy_changes import union_policy, with_misses
 from crtlib.screening.preparation import PreparedPoints, prepare_points
-from crtlib.screening.rates import PolicyRates, RateCounter
+from crtlib.screening.rate_values import PolicyRates
+from crtlib.screening.rates import RateCounter
 from crtlib.screening.redaction import FlaggedSpans, redact
 from crtlib.screening.regex_policies import everything_policy
 from crtlib.studies.crt_study import DEFAULT_CORPUS, TUNING_SEED, CrtStudy, is_corpus

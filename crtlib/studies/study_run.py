@@ -21,7 +21,7 @@ from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.ragged_array import RaggedArray
 from crtlib.screening import policy_names
-from crtlib.screening.rates import RATE_NAMES
+from crtlib.screening.rate_values import RATE_NAMES
 from crtlib.studies.crt_study import (
     MAX_PUBLIC_DIALOGUES,
     UTILITY_METRICS,

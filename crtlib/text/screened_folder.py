@@ -81,7 +81,7 @@ class _SavedShare(BaseModel, strict=True, extra="forbid"):
 
 
 class _SavedRate(BaseModel, strict=True):
-    """A saved :class:`crtlib.screening.rates.Rate`."""
+    """A saved :class:`crtlib.screening.rate_values.Rate`."""
 
     count: Count
     of: Count

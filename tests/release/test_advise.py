@@ -17,7 +17,7 @@ from confide.training import advise as library
 from confide.training import study_of_text
 from confide.training.advise import Advice, AdviceRow, advise_on_limits
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening.rates import PolicyRates, Rate
+from crtlib.screening.rate_values import PolicyRates, Rate
 from crtlib.text import customersim
 from tests import trainings
 from tests.release.test_certify import read_by_people
@@ -123,7 +123,7 @@ def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
 
     def attach_as_if_a_quarter_had_taught(*given):
         prepared = attach(*given)
-        return replace(prepared, known=replace(prepared.known, apart=20))
+        return replace(prepared, known=replace(prepared.known, left_out_clusters=20))
 
     name = "attach_label_rates"
     monkeypatch.setattr(library.train_on_corpus, name, attach_as_if_a_quarter_had_taught)

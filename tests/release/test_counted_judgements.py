@@ -8,7 +8,8 @@ from confide.labels import drawing, imports, judged_turns, label_tasks, registry
 from confide.release import certify, verify
 from confide.screening import corpus as screening
 from confide.training import train_on_corpus
-from crtlib.screening import policy_names, rates
+from crtlib.screening import policy_names
+from crtlib.screening.rate_values import RATES_ALPHA, rate_upper_bound
 from crtlib.text import jsonl, records
 from crtlib.text.records import Secret, Turn
 from tests import trainings
@@ -206,8 +207,8 @@ def test_a_screened_folder_that_others_followed_was_chosen_among_all(tmp_path, r
         assert run("screen", text, *words)[0] == 0
     first, second = map(screening.rates_of_screened_folder, folders)
     assert first.policy_pairs == second.policy_pairs == 2
-    assert first.trace.upper_bound == rates.rate_upper_bound(
-        first.trace.failures, first.trace.judged_secrets, alpha=rates.RATES_ALPHA / 4
+    assert first.trace.upper_bound == rate_upper_bound(
+        first.trace.failures, first.trace.judged_secrets, alpha=RATES_ALPHA / 4
     )
     made = train_on_corpus.train(folders[0], out=tmp_path / "m", method="crt", epochs=1, width=4)
     assert "98.7 % upper bound" in made.promise

@@ -86,8 +86,9 @@ def test_each_drawn_turn_has_one_fate(tmp_path, dedup, unit, left):
     asked = {t.user for t in label_tasks.read_tasks(first)}
     drawn = [t for t in label_tasks.read_tasks(second) if t.part == "judge"]
     kept = [t for t in drawn if t.user not in asked]
-    assert found.left_out == len(drawn) - len(kept) > 0 and found.apart == len(asked) == 30
-    assert found.points + about.get("unread", 0) + found.left_out == len(drawn)
+    assert found.left_out_points == len(drawn) - len(kept) > 0
+    assert found.left_out_clusters == len(asked) == 30
+    assert found.points + about.get("unread", 0) + found.left_out_points == len(drawn)
     missed = sum("blue" in t.text for t in kept)
     assert (found.trace.failures, found.trace.judged_secrets) == (missed, len(kept))
     assert 0.4 < missed / len(kept) < 0.6 < found.trace.upper_bound + 0.1
@@ -114,7 +115,7 @@ def test_where_most_had_been_asked_all_judge(tmp_path):
     twice = {(t.id, t.turn) for t in label_tasks.read_tasks(first)} & {
         (t.id, t.turn) for t in label_tasks.read_tasks(second)
     }
-    assert (found.points, found.left_out, found.apart) == (40, 0, 0)
+    assert (found.points, found.left_out_points, found.left_out_clusters) == (40, 0, 0)
     assert found.trace.failures == len(twice) > 0
 
 
@@ -135,7 +136,7 @@ def test_words_that_taught_fail_where_somebody_else_says_them(unit):
     counter = rates.RateCounter(teach(taught), regex_policies.none_policy)
     counter.add(every)
     found = counter.rates()
-    assert found.apart == 20 and found.points + found.left_out == len(every)
+    assert found.left_out_clusters == 20 and found.points + found.left_out_points == len(every)
     assert found.trace.judged_secrets == 40
     assert {j.cluster for j in counter.outcomes if j.trace} >= {f"u{k}" for k in range(20, 60, 2)}
 
@@ -154,7 +155,7 @@ def test_people_who_taught_are_left_out_whatever_they_said():
     counter = rates.RateCounter(teach(taught), regex_policies.none_policy)
     counter.add(points)
     assert {j.cluster for j in counter.outcomes} == {f"u{k}" for k in range(30, 40)}
-    assert counter.rates().apart == 30 and counter.rates().labels_json()["apart"] == 30
+    assert counter.rates().left_out_clusters == 30 and counter.rates().labels_json()["apart"] == 30
 
 
 def test_an_older_tagger_that_kept_only_who_taught_with_a_secret_is_judged_by_all():

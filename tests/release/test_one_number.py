@@ -12,7 +12,7 @@ from confide.labels import adjudication, drawing, imports, judged_turns, label_t
 from confide.release import certify
 from confide.reports import model_card, sentences
 from crtlib.accounting.guarantees import BoundedRate
-from crtlib.screening import rates
+from crtlib.screening.rate_values import rate_upper_bound
 from crtlib.text import customersim, jsonl
 from tests import trainings
 
@@ -194,9 +194,7 @@ def rates_agree(words, value):
         together = value["spent_before"][symbol]
         if rate["how"] == "one_per_cluster":
             alpha = value["labels"]["alpha"] / (2 * value["labels"]["judged"])
-            bound = rates.rate_upper_bound(
-                rate["count"], rate["of"], rate.get("again"), alpha=alpha
-            )
+            bound = rate_upper_bound(rate["count"], rate["of"], rate.get("again"), alpha=alpha)
             assert rate["upper"] == bound
             counts = re.search(r"measured: (\d+) of (\d+)"
                                r"(?:; of (\d+) that a second reader found, (\d+))?",

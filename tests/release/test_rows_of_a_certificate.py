@@ -27,6 +27,13 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import round_up_to_figures
 from crtlib.screening import rates
 from crtlib.screening.policy import Policy
+from crtlib.screening.rate_values import (
+    RATE_NAMES,
+    PolicyRates,
+    Rate,
+    rate_upper_bound,
+    rates_from_json,
+)
 from crtlib.screening.secret_shares import ShareOfSecrets
 from crtlib.text.records import MASK, Point, Secret
 
@@ -152,8 +159,8 @@ larger bound counts."""
 
 
 def record(**changes):
-    one = rates.Rate(0, 0, S.trace, "assumed"), rates.Rate(0, 0, S.public, "assumed")
-    found = rates.PolicyRates(one[0], *one)
+    one = Rate(0, 0, S.trace, "assumed"), Rate(0, 0, S.public, "assumed")
+    found = PolicyRates(one[0], *one)
     return {
         "schema": "crtlib/run/2", "key": "00" * 32, "software": {}, "unit": "user",
         "model": {"sha256": "0" * 64, "base": None}, "method": {"name": "crt", "label": "CRT"},
@@ -254,7 +261,7 @@ def test_the_average_over_the_draw_of_the_labels():
     """(count + 1) / (of + 1) for each pair that was judged, of this model's own search."""
     judged, trace, public = 2, (3, 80), (0, 80)
     alpha = 0.05 / (2 * judged)
-    bounds = [rates.Rate(k, n, rates.rate_upper_bound(k, n, alpha=alpha), "one_per_cluster")
+    bounds = [Rate(k, n, rate_upper_bound(k, n, alpha=alpha), "one_per_cluster")
               for k, n in (trace, public)]  # fmt: skip
     exact = [upper(k, n, alpha) for k, n in (trace, public)]
     assert [rate.upper_bound for rate in bounds] == pytest.approx(exact, rel=1e-9)
@@ -263,9 +270,7 @@ def test_the_average_over_the_draw_of_the_labels():
     fold = source_fold.combine_sources([run, file_sources.ScreenedSource("public steps", own)])
     told = {"sha256": "e" * 64, "drawn": "at_random", "others": 40, "judged": judged, "alpha": 0.05}
     told["cluster"] = "user"
-    content = record(
-        rates=rates.PolicyRates(bounds[0], *bounds).to_json(), labels=told, unit="turn"
-    )
+    content = record(rates=PolicyRates(bounds[0], *bounds).to_json(), labels=told, unit="turn")
     content["searched"] = {"trials": 1}
     made = certifiable_run.CertifiableRun(
         certify.Path("m"), content, fold, spending.SpentBudget(())
@@ -287,14 +292,14 @@ def test_a_share_of_all_secrets_goes_when_its_labels_judge_more_policies():
     """Its bound holds for as many pairs as were judged when it was counted, and follows from no
     count."""
     every = ShareOfSecrets(0.2, 0.3, 4, 0.025)
-    one = rates.Rate(3, 80, rates.rate_upper_bound(3, 80, alpha=0.025), "one_per_cluster")
-    found = rates.PolicyRates(*[replace(one, all_secrets=every)] * 3)
+    one = Rate(3, 80, rate_upper_bound(3, 80, alpha=0.025), "one_per_cluster")
+    found = PolicyRates(*[replace(one, all_secrets=every)] * 3)
     told = {"sha256": "e" * 64, "drawn": "at_random", "judged": 1, "alpha": 0.05}
     content = record(rates=found.to_json(), labels=told)
     made = replace(trained(), record=content, spent=None)
     for judged, kept in ((1, True), (2, False)):
         now = rate_bounds.with_current_label_counts(made, {"judged": judged}).record["rates"]
-        assert all(("all_secrets" in now[name]) == kept for name in rates.RATE_NAMES)
+        assert all(("all_secrets" in now[name]) == kept for name in RATE_NAMES)
         assert (now["trace"]["upper"] > one.upper_bound) != kept
 
 
@@ -358,10 +363,10 @@ def test_three_rates_of_points_that_were_counted_by_hand():
     twice = rates.measure_rates([said(text, k) for k, text in enumerate(SAID)], Policy("a", finds),
                         Policy("b", doubts, own_words=True))  # fmt: skip
     assert twice.trace.labelled_counts == (28, 28)  # each message stands twice
-    later = rates.rates_from_json(found.to_json(), policy_pairs=7)
+    later = rates_from_json(found.to_json(), policy_pairs=7)
     assert later.gamma == pytest.approx(upper(14, 23, 0.05 / 14), rel=1e-9)
 
 
 def test_a_bound_by_two_readers_is_the_sum_of_two():
     exact = upper(4, 90, 0.0125) + upper(1, 60, 0.0125)
-    assert rates.rate_upper_bound(4, 90, (1, 60), alpha=0.025) == pytest.approx(exact, rel=1e-9)
+    assert rate_upper_bound(4, 90, (1, 60), alpha=0.025) == pytest.approx(exact, rel=1e-9)

@@ -17,7 +17,8 @@ from confide.screening import corpus as screening
 from confide.training import train_on_corpus
 from crtlib import outputs
 from crtlib.intervals import exchangeable_rate
-from crtlib.screening import policy_names, rates
+from crtlib.screening import policy_names
+from crtlib.screening.rate_values import rate_upper_bound
 from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
 from tests.texts import bring_known_labels
@@ -115,7 +116,7 @@ def test_a_bound_with_unread_turns_is_above_that_of_a_whole_reading(data):
     if whole[1]:
         assert ours[0] / ours[1] >= whole[0] / whole[1] - 1e-12
         for alpha in (0.025, 1e-4):
-            bounds = [rates.rate_upper_bound(*pair, alpha=alpha) for pair in (ours, whole)]
+            bounds = [rate_upper_bound(*pair, alpha=alpha) for pair in (ours, whole)]
             assert bounds[0] >= bounds[1] or math.isclose(*bounds)
         assert exchangeable_rate(*ours) >= exchangeable_rate(*whole)
 

@@ -8,6 +8,8 @@ from confide.labels import drawing, imports, judged_turns, label_tasks
 from confide.reports import detector_card
 from crtlib.screening import rates
 from crtlib.screening.policy_names import policy_by_name
+from crtlib.screening.rate_values import percent_rounded_up
+from crtlib.screening.secret_outcomes import SECRET_TRAITS
 from crtlib.text import corpora, customersim, jsonl
 
 
@@ -53,12 +55,12 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
             if some["trace"].judged_secrets >= detector_card.LEAST_PEOPLE
         }
         assert set(groups) == large and large, trait
-    assert set(facts["by"]) == set(rates.SECRET_TRAITS) and "Latin" in facts["by"]["script"]
+    assert set(facts["by"]) == set(SECRET_TRAITS) and "Latin" in facts["by"]["script"]
     page = (tmp_path / "card" / "card.html").read_text()
     badge = (tmp_path / "card" / "badge.svg").read_text()
     values = {p.text[s.start : s.end] for p in points for s in p.secrets}
     assert values and not any(v in page or v in badge for v in values if len(v) > 4)
-    assert f"at most {rates.percent_rounded_up(found.trace.upper_bound)}" in badge
+    assert f"at most {percent_rounded_up(found.trace.upper_bound)}" in badge
     alone = (
         "One person read them; what that reader overlooked, or marked by mistake, is not allowed"
     )

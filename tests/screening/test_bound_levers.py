@@ -5,7 +5,7 @@ import re
 import pytest
 
 from crtlib.screening import bound_levers
-from crtlib.screening.rates import Rate, rate_upper_bound
+from crtlib.screening.rate_values import Rate, rate_upper_bound
 
 
 def found(count, of, again=None, alpha=0.025):
@@ -65,6 +65,7 @@ def test_the_lever_is_that_of_the_larger_term(rate, lever):
 def test_a_kind_with_too_few_labels_says_why_its_bound_is_large():
     """Fault: "0 of 20, too few for a bound", though the certificate had the bound."""
     few, some = found(0, 20, (0, 3)), found(2, 80)
-    assert few.in_a_group() == f"{few}, due to too few labels" and "at most" in str(few)
-    assert some.in_a_group() == str(some)
-    assert Rate(0, 5, 0.0, "policy").in_a_group() == "at most 0.00 % (policy)"
+    assert few.describe_with_lack_of_labels() == f"{few}, due to too few labels"
+    assert "at most" in str(few)
+    assert some.describe_with_lack_of_labels() == str(some)
+    assert Rate(0, 5, 0.0, "policy").describe_with_lack_of_labels() == "at most 0.00 % (policy)"

@@ -15,8 +15,18 @@ from crtlib.intervals import exchangeable_rate
 from crtlib.screening import detection_recall, policy_changes, rates, regex_policies, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.preparation import prepare_points
-from crtlib.screening.rates import Rate
+from crtlib.screening.rate_values import (
+    RATE_NAMES,
+    UNKNOWN_RATE,
+    PolicyRates,
+    Rate,
+    assumed_rate,
+    percent_rounded_up,
+    rate_upper_bound,
+    rates_from_json,
+)
 from crtlib.screening.redaction import redact
+from crtlib.screening.secret_outcomes import SecretOutcome, draw_order, first_per_cluster
 from crtlib.text import canaries, customersim, data_points
 from crtlib.text.records import MASK, Point, Secret
 
@@ -222,7 +232,7 @@ def test_one_secret_of_each_user_counts_and_every_one_of_them_may():
             regex_policies.none_policy, regex_policies.none_policy, seed=seed
         ).add(some)
         where = [(p.id, s.start) for p in some for s in p.secrets]
-        chosen = {id(j) for j in rates.first_per_cluster(judged)}
+        chosen = {id(j) for j in first_per_cluster(judged)}
         taken.update(w for w, j in zip(where, judged, strict=True) if id(j) in chosen)
     assert taken.pop(("e/0", 0)) == 4000
     assert len(taken) == 8
@@ -291,7 +301,8 @@ def test_who_taught_a_policy_does_not_judge_it_in_whatever_unit():
     pi, pi_c = tagger.tagger_policy(learned), tagger.conservative_tagger_policy(learned)
     assert pi.learned and not regex_policies.corpus_regex_policy().learned
     found = rates.measure_rates(POINTS, pi, pi_c)
-    assert found.miss.judged_secrets == 40 and (found.left_out, found.apart) == (len(teachers), 20)
+    assert found.miss.judged_secrets == 40
+    assert (found.left_out_points, found.left_out_clusters) == (len(teachers), 20)
     for policy in (
         policy_changes.union_policy(regex_policies.corpus_regex_policy(), pi),
         policy_changes.with_misses(pi, 0.1, 0),
@@ -368,13 +379,13 @@ def test_the_json_form_is_that_of_summary_and_certificate():
     ).to_json()
     assert set(found) == {"miss", "trace", "public", "by_kind"}
     assert found == json.loads(json.dumps(found, allow_nan=False))
-    every = [found[n] for n in rates.RATE_NAMES] + [
+    every = [found[n] for n in RATE_NAMES] + [
         r for k in found["by_kind"].values() for r in k.values()
     ]
     for rate in every:
         assert {"count", "of", "rate", "upper", "how"} <= set(rate) <= {*rate, "all"}
         assert rate["how"] in ("one_per_cluster", "assumed", "policy", "unknown")
-    assert rates.UNKNOWN_RATE.to_json() == {
+    assert UNKNOWN_RATE.to_json() == {
         "count": 0, "of": 0, "rate": None, "upper": 1.0, "how": "unknown"
     }  # fmt: skip
 
@@ -386,10 +397,10 @@ def test_what_was_written_is_read_again():
         regex_policies.everything_policy,
         policy_pairs=2,
     )
-    again = rates.rates_from_json(json.loads(json.dumps(found.to_json())), policy_pairs=2)
+    again = rates_from_json(json.loads(json.dumps(found.to_json())), policy_pairs=2)
     assert again.by_kind == found.by_kind and len(found.by_kind) > 1
     assert (again.miss, again.trace, again.public) == (found.miss, found.trace, found.public)
-    assert again.policy_pairs == 2 and rates.rates_from_json(found.to_json()).policy_pairs == 1
+    assert again.policy_pairs == 2 and rates_from_json(found.to_json()).policy_pairs == 1
     users = len({p.user for p in POINTS})
     assert found.labels_json() == {
         "cluster": "user", "turns": len(POINTS), "secrets": sum(len(p.secrets) for p in POINTS),
@@ -401,23 +412,18 @@ def test_what_was_written_is_read_again():
 
 
 def test_a_rate_is_said_in_words():
-    assert str(rates.UNKNOWN_RATE) == "unknown: no label shows a secret"
-    assert str(rates.assumed_rate(0.25)) == "at most 25.00 % (assumed)"
+    assert str(UNKNOWN_RATE) == "unknown: no label shows a secret"
+    assert str(assumed_rate(0.25)) == "at most 25.00 % (assumed)"
     assert str(Rate(0, 9, 0.0, "policy")) == "at most 0.00 % (policy)"
     assert str(Rate(1, 8, 0.52651, "one_per_cluster")) == "1 of 8 (12.50 %), at most 52.66 %"
     assert str(Rate(0, 8, 1.0, "one_per_cluster")) == "0 of 8 (0.00 %), at most 100.00 %"
-    assert (
-        rates.assumed_rate(0.1) == Rate(0, 0, 0.1, "assumed")
-        and rates.assumed_rate(1).upper_bound == 1
-    )
-    assert rates.assumed_rate(0).upper_bound == 0
+    assert assumed_rate(0.1) == Rate(0, 0, 0.1, "assumed") and assumed_rate(1).upper_bound == 1
+    assert assumed_rate(0).upper_bound == 0
 
 
 def test_the_table_names_each_rate_and_what_it_counts():
     miss, trace = Rate(1, 8, 0.52651, "one_per_cluster"), Rate(8, 8, 1.0, "one_per_cluster")
-    assert rates.PolicyRates(
-        miss, trace, rates.UNKNOWN_RATE, cluster="dialogue"
-    ).table().splitlines() == [
+    assert PolicyRates(miss, trace, UNKNOWN_RATE, cluster="dialogue").table().splitlines() == [
         "one secret a dialogue, 8 dialogues          count     of     rate   at most",
         "miss    secrets the search missed               1      8  12.50 %   52.66 %",
         "trace   the redacted point still differs        8      8 100.00 %  100.00 %",
@@ -432,9 +438,7 @@ def test_the_table_fits_a_terminal_and_rounds_bounds_upwards():
     ).table()
     assert max(map(len, table.splitlines())) <= 80
     assert "0.92 %" in table  # 0.9180 %
-    assert (
-        rates.percent_rounded_up(0.03) == "3.00 %" and rates.percent_rounded_up(1.0) == "100.00 %"
-    )
+    assert percent_rounded_up(0.03) == "3.00 %" and percent_rounded_up(1.0) == "100.00 %"
 
 
 def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
@@ -464,7 +468,7 @@ def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
             ),
             "cluster='x'",
         ),
-        (lambda: rates.assumed_rate(1.5), r"rate=1.5: must be in \[0, 1\]"),
+        (lambda: assumed_rate(1.5), r"rate=1.5: must be in \[0, 1\]"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
@@ -476,9 +480,9 @@ def test_bad_arguments_are_named(call, message):
 
 
 def one(user, *, fails, sure=True, again=None, start=0, order=None):
-    order = order or rates.draw_order(0, user, start)
+    order = order or draw_order(0, user, start)
     traits = ("1 to 4", "", "")
-    return rates.SecretOutcome(user, "name", order, fails, fails, fails, traits, sure, again)
+    return SecretOutcome(user, "name", order, fails, fails, fails, traits, sure, again)
 
 
 def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
@@ -507,7 +511,7 @@ def test_what_the_first_reader_overlooked_is_added_to_the_bound():
         rates.clopper_pearson_upper(x, n, confidence=1 - 0.0125) for x, n in ((3, 100), (2, 45))
     ]
     assert trace.upper_bound == pytest.approx(sum(parts))
-    again = rates.rates_from_json(
+    again = rates_from_json(
         json.loads(json.dumps(counter.rates(outcomes=rows).to_json())), policy_pairs=2
     )
     assert (
@@ -577,8 +581,8 @@ def coverage(n=660, draws=2_000, **how):
     two = one_reader = 0
     for _ in range(draws):
         count, of, again = World(rng, n, **how).counts()
-        two += rates.rate_upper_bound(count, of, again, alpha=0.025) >= truth
-        one_reader += rates.rate_upper_bound(count, of, alpha=0.025) >= truth
+        two += rate_upper_bound(count, of, again, alpha=0.025) >= truth
+        one_reader += rate_upper_bound(count, of, alpha=0.025) >= truth
     return two / draws, one_reader / draws
 
 

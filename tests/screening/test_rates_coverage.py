@@ -9,6 +9,8 @@ import pytest
 
 from crtbook import tables
 from crtlib.screening import policy_changes, rates, regex_policies
+from crtlib.screening.rate_values import RATE_NAMES
+from crtlib.screening.secret_outcomes import SecretOutcome, first_per_cluster
 from crtlib.text import customersim, data_points
 from crtlib.text.records import Point, Secret
 
@@ -25,7 +27,7 @@ def least(draws):
     return NOMINAL - 4 * (NOMINAL * (1 - NOMINAL) / draws) ** 0.5
 
 
-@pytest.mark.parametrize("rate", rates.RATE_NAMES)
+@pytest.mark.parametrize("rate", RATE_NAMES)
 def test_it_holds_on_simulated_people_whose_values_are_missed_wherever_they_stand(rate):
     points = data_points.make_points(customersim.simulate_corpus(1_000, 5, "rich"), unit="turn")
     pi = policy_changes.with_misses(regex_policies.corpus_regex_policy(), 0.05, 1, per="value")
@@ -62,7 +64,7 @@ def test_the_simulation_takes_secrets_as_the_library_does():
     some = coverage.population(judged, [p.user for p in points], "miss")
     means = []
     for seed in range(1_500):
-        found = rates.first_per_cluster(rates.RateCounter(pi, pi, seed=seed).add(points))
+        found = first_per_cluster(rates.RateCounter(pi, pi, seed=seed).add(points))
         means.append(sum(j.miss for j in found))
     share = some.failures / some.secrets
     spread = (share * (1 - share)).sum() ** 0.5
@@ -86,8 +88,7 @@ def test_bounds_of_the_comparison_are_right_where_both_must_agree():
 def _judged(failures, of):
     some = ("1 to 4", "first third", "Latin")
     return [
-        rates.SecretOutcome(str(k), "id", bytes([k]), k < failures, False, False, some)
-        for k in range(of)
+        SecretOutcome(str(k), "id", bytes([k]), k < failures, False, False, some) for k in range(of)
     ]
 
 
@@ -95,7 +96,7 @@ def test_the_recorded_table_holds_what_it_promises():
     table = tables.load_recorded("coverage")
     ours = table[table.bound == "one a user"]
     assert set(ours.corpus) == {"customersim", "schema_guided"}
-    assert set(ours.dialogues) == set(coverage.SIZES) and set(ours.rate) == set(rates.RATE_NAMES)
+    assert set(ours.dialogues) == set(coverage.SIZES) and set(ours.rate) == set(RATE_NAMES)
     assert (ours.coverage >= ours.draws.map(least)).all()
     assert {"profile", "device", "versions", "date", "seconds", "seed"} <= set(table)
 
@@ -124,7 +125,7 @@ def test_it_holds_on_dialogues_that_people_wrote():
     )
     pi = regex_policies.corpus_regex_policy("schema_guided")
     judged = rates.RateCounter(pi, pi).add(points)
-    for rate in rates.RATE_NAMES:
+    for rate in RATE_NAMES:
         some = coverage.population(judged, [p.user for p in points], rate)
         (ours, *_) = coverage.coverage(some, 100, 1_500, seed=0)
         assert ours["coverage"] >= least(1_500)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from confide.screening.corpus import TWO_READERS_NOTE, describe_all_secrets
-from crtlib.screening.rates import PolicyRates, RateCounter, rates_from_json
+from crtlib.screening.rate_values import PolicyRates, rates_from_json
+from crtlib.screening.rates import RateCounter
 from crtlib.screening.regex_policies import none_policy
 from crtlib.screening.secret_shares import CAPS, bound_share_of_secrets
 from crtlib.text.records import Point, Secret

@@ -28,7 +28,7 @@ def test_a_taught_policy_says_how_unlike_a_text_is_and_its_teachers_do_not_judge
     taught = teaching.teach_tagger(file, tmp_path / "t", epochs=1, judging_share=0.25)
     pi, pi_c = tagger.tagger_policy(taught.tagger), tagger.conservative_tagger_policy(taught.tagger)
     found = rates.measure_rates(POINTS, pi, pi_c)
-    assert found.trace.judged_secrets == 10 and found.left_out > 0
+    assert found.trace.judged_secrets == 10 and found.left_out_points > 0
     (known,) = dict.fromkeys((*pi.taught_by, *pi_c.taught_by))
     other = [Point(str(i), "u", f"Wherefore ART THOU, RoMeO{i}xX?") for i in range(9)]
     alike, unlike = measure_shift(POINTS, known), measure_shift(other, known)
