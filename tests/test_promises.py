@@ -19,7 +19,7 @@ PROMISES = {
     "crtlib.accounting.confidentiality:confidentiality_epsilon": "Theorem 8.3",
     "crtlib.accounting.confidentiality:crt_guarantee": "Theorem 8.3",
     "crtlib.accounting.selective_privacy:selective_guarantee": "CRT, Section 2",
-    "crtlib.accounting.guarantees:BoundedRate.counted": NONE,
+    "crtlib.accounting.guarantees:BoundedRate.from_rate": NONE,
     "crtlib.accounting.guess_bounds:guess_advantage": "Jensen",
     "crtlib.accounting.guess_bounds:value_guess_rate": NONE,
     "crtlib.accounting.secret_protection:plan_protection": "Hush!, Algorithm 2",

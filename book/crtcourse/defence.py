@@ -222,8 +222,8 @@ def guarantee_of_run(plan: Plan, fitted: labs.Fitted, rates: PolicyRates) -> Gua
     if not fitted.events:
         return None
     terms = GuaranteeTerms(
-        gamma=BoundedRate.counted(rates.trace.to_json(), alpha=rates.alpha),
-        delta2=BoundedRate.counted(rates.public.to_json(), alpha=rates.alpha),
+        gamma=BoundedRate.from_rate(rates.trace, alpha=rates.alpha),
+        delta2=BoundedRate.from_rate(rates.public, alpha=rates.alpha),
         noise_delta=DELTA,
         unit="turn",
         accountant="pld",

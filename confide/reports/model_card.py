@@ -11,6 +11,7 @@ from confide.reports.sentences import Certificate
 from crtlib.accounting.guarantees import BoundedRate
 from crtlib.accounting.privacy_cost import describe_relation
 from crtlib.intervals import at_most, count_of, round_up_to_figures
+from crtlib.screening.rate_values import Rate
 
 PROMISE_NAMES = {
     "dp": "differential privacy",
@@ -150,7 +151,7 @@ def _describe_rates(c: Certificate) -> list[str]:
     alpha = labels["alpha"] / (2 * labels["judged"]) if labels else 0.0
     for what, symbol, name in rows:
         rate = c["rates"][name]
-        said = BoundedRate.counted(rate, alpha=alpha)
+        said = BoundedRate.from_rate(Rate.from_json(rate), alpha=alpha)
         added = before[symbol] != rate["upper"]
         earlier = f", with earlier models at most {at_most(before[symbol])}" if added else ""
         told.append(f"{what}, {symbol} = {said}{earlier}")

@@ -682,7 +682,8 @@ def _screening_notes(
     if counted.left_out_points:
         notes.append(
             f"{count_of(counted.left_out_points, 'labelled point is', 'labelled points are')} of "
-            "people who taught a policy, or drawn before it was sealed: the rates are for all others"
+            "people who taught a policy, or drawn before it was sealed: the rates are for all "
+            "others"
         )
     if summary["unit"] == "user" and summary["points"] == 1:
         notes.append(

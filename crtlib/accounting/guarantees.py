@@ -6,9 +6,8 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from crtlib.accounting.privacy_cost import describe_relation
 from crtlib.checks import check_allowed, check_probabilities
@@ -18,13 +17,30 @@ RATE_ORIGINS = {"policy": "certain from the policy", "unknown": "unknown: no lab
 """The basis of a rate that was neither measured nor assumed."""
 
 
+class CountedRate(Protocol):
+    """What is read of a :class:`crtlib.screening.rate_values.Rate`."""
+
+    @property
+    def rate(self) -> float | None: ...
+    @property
+    def failures(self) -> int: ...
+    @property
+    def judged_secrets(self) -> int: ...
+    @property
+    def upper_bound(self) -> float: ...
+    @property
+    def origin(self) -> str: ...
+    @property
+    def reread_counts(self) -> tuple[int, int] | None: ...
+
+
 @dataclass(frozen=True)
 class BoundedRate:
     """The rate at which secrets leave a trace (gamma) or are public (delta2), with the bound that a
     guarantee relies on.
 
     :meth:`measured` computes the bound from the labels of one reader. A rate that
-    :mod:`crtlib.screening.rates` counted already has a bound, which :meth:`counted` takes over.
+    :mod:`crtlib.screening.rates` counted already has a bound, which :meth:`from_rate` takes over.
 
     >>> print(BoundedRate.measured(0, 200))
     0 (measured: 0 of 200, 95 % upper bound 0.01487)
@@ -36,13 +52,13 @@ class BoundedRate:
     """The measured rate or, if nothing was measured, the certain or assumed one."""
     upper_bound: float | None = None
     """The upper bound on a measured rate; None: the rate itself is the bound."""
-    count: int | None = None
-    """If measured, how many of the labelled secrets leave a trace, or are public."""
-    labelled: int | None = None
-    """If measured, how many secrets were labelled."""
+    failures: int | None = None
+    """If measured, how many of the judged secrets leave a trace, or are public."""
+    judged_secrets: int | None = None
+    """If measured, how many labelled secrets were judged."""
     confidence: float = 0.95
     """The confidence with which a measured bound holds."""
-    again: tuple[int, int] | None = None
+    reread_counts: tuple[int, int] | None = None
     """If two people read: of the secrets that the second one found, how many the first had
     overlooked and count here, and how many there are in all."""
     origin: str = "assumed"
@@ -54,43 +70,45 @@ class BoundedRate:
             check_probabilities(upper_bound=self.upper_bound)
 
     @classmethod
-    def measured(cls, count: int, labelled: int, *, confidence: float = 0.95) -> BoundedRate:
-        """The rate observed on ``labelled`` secrets that one reader found, of which
-        ``count`` leave a trace, or are public, with the one-sided bound of Clopper and Pearson."""
-        check_allowed("labelled", labelled, labelled >= 1, "at least 1")
-        upper = clopper_pearson_upper(count, labelled, confidence=confidence)
-        return cls(count / labelled, upper, count, labelled, confidence)
+    def measured(
+        cls, failures: int, judged_secrets: int, *, confidence: float = 0.95
+    ) -> BoundedRate:
+        """The rate observed on ``judged_secrets`` that one reader found, of which ``failures``
+        leave a trace, or are public, with the one-sided bound of Clopper and Pearson."""
+        check_allowed("judged_secrets", judged_secrets, judged_secrets >= 1, "at least 1")
+        upper_bound = clopper_pearson_upper(failures, judged_secrets, confidence=confidence)
+        share = failures / judged_secrets
+        return cls(share, upper_bound, failures, judged_secrets, confidence)
 
     @classmethod
-    def counted(cls, row: Mapping[str, Any], *, alpha: float) -> BoundedRate:
-        """A rate with its own bound, as it is stored in ``summary.json`` and in a certificate.
+    def from_rate(cls, rate: CountedRate, *, alpha: float) -> BoundedRate:
+        """A rate that was counted on labels, with its own bound.
 
         Args:
-            row: The rate as :meth:`crtlib.screening.rate_values.Rate.to_json` returns it.
+            rate: A :class:`crtlib.screening.rate_values.Rate`.
             alpha: An upper bound on the chance that this bound is too low.
 
         Returns:
-            The rate. If the row's bound is assumed, or holds only on average over a draw, it takes
+            The rate. If its bound is assumed, or holds only on average over a draw, the bound takes
             the place of the rate, without a confidence.
 
         Raises:
             ValueError: For a bound that is not a rate.
 
         Guarantee:
-            The bound is the row's own, whoever read the labels, and is not computed again. Test:
+            The bound is the rate's own, whoever read the labels, and is not computed again. Test:
             ``tests/release/test_one_number.py::
             test_what_is_said_of_a_model_is_what_its_certificate_says``.
         """
-        if row["how"] != "one_per_cluster":
-            return cls(row["upper"], origin=RATE_ORIGINS.get(row["how"], "assumed"))
-        pair = row.get("again")
+        if rate.origin != "one_per_cluster":
+            return cls(rate.upper_bound, origin=RATE_ORIGINS.get(rate.origin, "assumed"))
         return cls(
-            row["rate"] or 0.0,
-            upper_bound=row["upper"],
-            count=row["count"],
-            labelled=row["of"],
+            rate.rate or 0.0,
+            upper_bound=rate.upper_bound,
+            failures=rate.failures,
+            judged_secrets=rate.judged_secrets,
             confidence=1 - alpha,
-            again=pair and (pair[0], pair[1]),
+            reread_counts=rate.reread_counts,
         )
 
     @property
@@ -104,14 +122,14 @@ class BoundedRate:
         # Rounded downwards: it is what one can rely on.
         confidence = float(-round_up_to_figures(-100 * self.confidence))
         second_reader = ""
-        if self.again:
-            overlooked, found = self.again
+        if self.reread_counts:
+            overlooked, found = self.reread_counts
             second_reader = (
                 f"; of {found} that a second reader found, "
                 f"{overlooked} had been overlooked and missed"
             )
         return (
-            f"{self.rate:.4g} (measured: {self.count} of {self.labelled}{second_reader}, "
+            f"{self.rate:.4g} (measured: {self.failures} of {self.judged_secrets}{second_reader}, "
             f"{confidence:g} % upper bound {at_most(self.upper_bound)})"
         )
 
@@ -159,7 +177,7 @@ class Guarantee:
         for name, symbol, rate, policy in rates:
             of_policy = f"{name}, {symbol} = {rate}"
             parts.append(of_policy if rate is not None else f"{policy} policy: not used")
-        rests_on_counts = any(rate and rate.labelled for rate in (self.gamma, self.delta2))
+        rests_on_counts = any(rate and rate.judged_secrets for rate in (self.gamma, self.delta2))
         public = [self.public] * bool(self.public) + ["the counts of labels"] * rests_on_counts
         if public:
             parts.append(f"treated as public: {', and '.join(public)}")

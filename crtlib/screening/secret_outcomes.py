@@ -64,9 +64,10 @@ class SecretOutcome:
     ``order`` decides which secret of a ``cluster`` is taken. ``trace`` is None where no trace was
     looked for. ``traits`` are those of :data:`SECRET_TRAITS` except for the kind.
     ``is_undisputed``: no reader doubts that it is a secret. ``second_reader``: what the second
-    reader found, as given to :meth:`RateCounter.add`. ``text_hash`` is the hash of its point's
-    text; None where the secret counts as failing without being judged. ``masked_hash`` is the hash
-    of that text with the secret masked; None where no trace was looked for.
+    reader found, as given to :meth:`crtlib.screening.rates.RateCounter.add`. ``text_hash`` is the
+    hash of its point's text; None where the secret counts as failing without being judged.
+    ``masked_hash`` is the hash of that text with the secret masked; None where no trace was looked
+    for.
     """
 
     cluster: str

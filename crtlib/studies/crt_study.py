@@ -14,7 +14,7 @@
 True
 >>> data = prepare_data(replace(study, method="crt", canaries=10))
 >>> public_text = "".join(p.text for p in data.prepared.public)
->>> len(data.canaries), data.misses("pi").count, MASK in public_text
+>>> len(data.canaries), data.misses("pi").failures, MASK in public_text
 (10, 0, False)
 >>> pieces, owners = split_long_texts([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
 >>> pieces.tolist(), owners

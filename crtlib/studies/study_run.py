@@ -76,8 +76,8 @@ class TrainedStudy:
         return study.training_method.promise(
             events,  # type: ignore[arg-type]
             GuaranteeTerms(
-                gamma=BoundedRate.counted(rates.trace.to_json(), alpha=rates.alpha),
-                delta2=BoundedRate.counted(rates.public.to_json(), alpha=rates.alpha),
+                gamma=BoundedRate.from_rate(rates.trace, alpha=rates.alpha),
+                delta2=BoundedRate.from_rate(rates.public, alpha=rates.alpha),
                 noise_delta=study.delta,
                 unit=study.unit,
                 accountant=study.accountant,
@@ -239,8 +239,8 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         facts |= {f"{name}_count": rate.failures, f"{name}_of": rate.judged_secrets}
     for policy in ("pi", "pi_c"):
         missed = data.misses(policy)
-        facts |= {f"{policy}_misses": missed.count or 0}
-        facts |= {f"{policy}_labelled": missed.labelled or 0}
+        facts |= {f"{policy}_misses": missed.failures or 0}
+        facts |= {f"{policy}_labelled": missed.judged_secrets or 0}
     rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
     if not np.isfinite(facts.get("test_ppl", 1.0)):
         return rows  # it diverged, so no attack can measure anything

@@ -1363,9 +1363,10 @@ UNITS = rows(
 ) + rows(
     "accounting.guarantees",
     "release/test_one_number.py",
-    ("the bound in words forgets what the first reader overlooked", "BoundedRate.counted",
-     'upper_bound=row["upper"]',
-     'upper_bound=clopper_pearson_upper(row["count"], row["of"], confidence=1 - alpha)',
+    ("the bound in words forgets what the first reader overlooked", "BoundedRate.from_rate",
+     "upper_bound=rate.upper_bound,",
+     "upper_bound=clopper_pearson_upper(\n"
+     "                rate.failures, rate.judged_secrets, confidence=1 - alpha),",
      f"{SAID}[two_readers]"),
 ) + rows(
     "confide.training.training_record",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from crtlib.intervals import exchangeable_rate
+from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
 from crtlib.screening import detection_recall, policy_changes, rates, regex_policies, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.preparation import prepare_points
@@ -507,9 +507,7 @@ def test_what_the_first_reader_overlooked_is_added_to_the_bound():
     counter = rates.RateCounter(regex_policies.none_policy, regex_policies.none_policy)
     trace = counter.rates(outcomes=rows).trace
     assert (trace.failures, trace.judged_secrets, trace.reread_counts) == (3, 100, (2, 45))
-    parts = [
-        rates.clopper_pearson_upper(x, n, confidence=1 - 0.0125) for x, n in ((3, 100), (2, 45))
-    ]
+    parts = [clopper_pearson_upper(x, n, confidence=1 - 0.0125) for x, n in ((3, 100), (2, 45))]
     assert trace.upper_bound == pytest.approx(sum(parts))
     again = rates_from_json(
         json.loads(json.dumps(counter.rates(outcomes=rows).to_json())), policy_pairs=2

@@ -170,7 +170,7 @@ def test_planted_canaries_are_no_labels_of_the_corpus():
         len(t.secrets)
         for t in study_data.split_corpus("customersim", "paper", 20, 10, 0).train.turns()
     )
-    assert d.misses("pi").labelled == d.misses("pi").count == labelled
+    assert d.misses("pi").judged_secrets == d.misses("pi").failures == labelled
 
 
 def unlabelled(tmp_path):
@@ -375,7 +375,7 @@ def test_a_policy_that_learned_is_judged_on_held_out_labels():
     d = study_data.prepare_data(e)
     trained = {p.text for p in d.points}
     judged = {p.id for p in d.judged.points}
-    assert d.misses("pi").labelled == sum(len(p.secrets) for p in d.judged.points) > 0
+    assert d.misses("pi").judged_secrets == sum(len(p.secrets) for p in d.judged.points) > 0
     assert judged.isdisjoint(p.id for p in d.points) and trained
     for name in ("tagger:folder", "ner:x", "presidio"):
         assert replace(e, policy=name).learned
