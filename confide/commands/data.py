@@ -55,8 +55,8 @@ def ingest(
     Options:
         --format: Format of SOURCE: csv, tsv, parquet, jsonl, hub, mbox, eml, text (a
             message a file), lines (a message a line), slack, whatsapp.
-        --encoding: Codec of a table, JSON lines or text, such as cp1252; auto finds UTF-8, UTF-16,
-            cp1252 or a byte order mark.
+        --encoding: Codec of a table, JSON lines, text or chat of WhatsApp, such as cp1252; auto
+            finds UTF-8, UTF-16, cp1252 or a byte order mark.
         --drop-quotes: Leave out what a message quotes; always done in mail.
         --skip-bad: Leave bad rows out, and count them.
         --max-bad (skip_bad): Largest share of bad rows that --skip-bad may leave out.

@@ -15,14 +15,18 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from confide.text.decoding import decoding_fault, open_decoded
 from crtlib import files
 from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 
 # --------------------------------------------------------------------------- files of an export
+BY_PROGRAM = "written by a program"
+"""The cell of a message that says whether a bot wrote it, who is no person."""
 _MAX_FILES = 200_000
 """The most files of one export that are listed."""
 _DAY_FILE = re.compile(r"(?:.*/)?([^/]+)/(\d{4}-\d\d-\d\d)\.json")
@@ -96,11 +100,11 @@ def read_slack_export(path: Path) -> Iterator[NumberedRow]:
     """The messages of a workspace, numbered, channel by channel and day by day.
 
     A conversation is a Slack thread, or else one day of a channel. The person is the id of the
-    author; a bot speaks as "SYS". Names of attached files are not text, and a mention becomes the
-    name that people see.
+    author. A bot answers: it speaks as "SYS", and is no person. Names of attached files are not
+    text, and a mention becomes the name that people see.
     """
     names = list_export_files(path)
-    people = _names_of_people(path, names)
+    members = _read_members(path, names)
     number = 0
     for name in names:
         day = _DAY_FILE.fullmatch(name)
@@ -113,7 +117,7 @@ def read_slack_export(path: Path) -> Iterator[NumberedRow]:
             continue
         for record in listed:
             number += 1
-            read = partial(_slack_message, channel=day[1], day=day[2], people=people)
+            read = partial(_slack_message, channel=day[1], day=day[2], members=members)
             row = read_record(number, read, record)
             if row[1]:
                 yield row
@@ -131,20 +135,35 @@ def _messages_of_day(path: Path, name: str) -> list[Any]:
     return listed
 
 
-def _names_of_people(path: Path, names: list[str]) -> dict[str, str]:
-    """The names of the members of a workspace, by id."""
+@dataclass(frozen=True)
+class _Member:
+    """A member of a workspace: the name that people see, and whether it is a program."""
+
+    name: str
+    is_bot: bool
+
+
+def _read_members(path: Path, names: list[str]) -> dict[str, _Member]:
+    """The members of a workspace, by id; those that are not as Slack writes them are left out."""
     place = next((one for one in names if one.rpartition("/")[2] == "users.json"), None)
-    called: dict[str, str] = {}
+    listed: Any = None
     with contextlib.suppress(ValueError, RecursionError):
-        for member in json.loads(_read_export_file(path, place)) if place else []:
-            profile = member.get("profile") or {}
-            shown = profile.get("display_name") or profile.get("real_name") or member.get("name")
-            called[str(member.get("id"))] = str(shown or "")
-    return called
+        listed = json.loads(_read_export_file(path, place)) if place else None
+    members: dict[str, _Member] = {}
+    for member in listed if isinstance(listed, list) else []:
+        if not isinstance(member, dict):
+            continue
+        profile = member.get("profile")
+        profile = profile if isinstance(profile, dict) else {}
+        called = (profile.get("display_name"), profile.get("real_name"), member.get("name"))
+        shown = next((name for name in called if isinstance(name, str) and name), "")
+        number = str(member.get("id"))
+        members[number] = _Member(shown, member.get("is_bot") is True or number == "USLACKBOT")
+    return members
 
 
 def _slack_message(
-    record: Any, channel: str, day: str, people: Mapping[str, str]
+    record: Any, channel: str, day: str, members: Mapping[str, _Member]
 ) -> dict[str, Any]:
     """The row of a message; empty for a record that is not a message."""
     if not isinstance(record, dict):
@@ -161,17 +180,22 @@ def _slack_message(
         """A link as people see it."""
         sign, target, label = link[1], link[2], link[3]
         if sign == "@":
-            return f"@{people.get(target) or label or target}"
+            member = members.get(target)
+            return f"@{(member and member.name) or label or target}"
         return {"#": "#", "!": "@", "": ""}[sign] + (label or target.removeprefix("mailto:"))
 
-    bot = record.get("bot_id") or record.get("subtype") == "bot_message"
-    user = record.get("user") or record.get("bot_id") or record.get("username")
+    user = record.get("user")
+    author = members.get(user) if isinstance(user, str) else None
+    by_program = record.get("subtype") == "bot_message" or (
+        author.is_bot if author else bool(record.get("bot_id"))
+    )
     stamp = str(record.get("ts") or "")
     thread = record.get("thread_ts") or day
     return {
         "user": user,
         "thread": f"{channel}/{thread}",
-        "speaker": "SYS" if bot else "USR",
+        "speaker": "SYS" if by_program else "USR",
+        BY_PROGRAM: by_program,
         "text": html.unescape(_SLACK_LINK.sub(shown, text)),
         "time": stamp.partition(".")[0] or None,
     }
@@ -233,21 +257,26 @@ def _finished(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield message | {"text": text}
 
 
-def read_whatsapp_chats(paths: list[Path]) -> Iterator[NumberedRow]:
+def read_whatsapp_chats(paths: list[Path], encoding: str = "auto") -> Iterator[NumberedRow]:
     """The messages of exported chats, numbered; each day of a chat is one conversation. Chats are
-    told apart by a number, because their file names contain the name of a person."""
+    told apart by a number, because their file names contain the name of a person. ``encoding`` is
+    that of text files; in a zip file, WhatsApp writes UTF-8."""
     number = 0
     for chat, path in enumerate(paths, 1):
-        names = [one for one in list_export_files(path) if one.endswith(".txt")] \
-            if path.suffix.lower() == ".zip" else [""]  # fmt: skip
-        for name in names:
-            with contextlib.ExitStack() as stack:
-                if name:
-                    packed = stack.enter_context(_open_zip(path))
-                    raw: Any = stack.enter_context(packed.open(name))
-                else:
-                    raw = stack.enter_context(files.open_plain_or_gzip(path))
-                text = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="\n")
-                for message in split_whatsapp(files.read_bounded_lines(text, path)):
-                    number += 1
-                    yield number, message | {"thread": f"chat-{chat} {message['thread']}"}
+        for text in _open_whatsapp_texts(path, encoding):
+            for message in split_whatsapp(files.read_bounded_lines(text, path)):
+                number += 1
+                fault = decoding_fault(message["user"] + message["text"], encoding)
+                yield number, fault or message | {"thread": f"chat-{chat} {message['thread']}"}
+
+
+def _open_whatsapp_texts(path: Path, encoding: str) -> Iterator[IO[str]]:
+    """The text of a chat, or the texts in a zip file, each open until the next is asked for."""
+    if path.suffix.lower() != ".zip":
+        with open_decoded(path, encoding, "\n") as text:
+            yield text
+        return
+    for name in list_export_files(path):
+        if name.endswith(".txt"):
+            with _open_zip(path) as packed, packed.open(name) as raw:
+                yield io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="\n")

@@ -34,6 +34,7 @@ from tqdm import tqdm
 
 from confide.text import readers
 from confide.text.columns import INGEST_TEMPLATES, ColumnsByRole
+from confide.text.decoding import name_of_encoding
 from confide.text.encoded_text import looks_encoded
 from confide.text.message_forms import (
     MESSAGE_SCHEMA,
@@ -347,7 +348,7 @@ def _write_corpus(
             raise ValueError("--agents: none of these wrote a message here")
         if not turns:
             raise ValueError(f"{plans[0].name}: holds no message that can be used")
-        if how.agents or how.columns.get("user"):
+        if how.agents or how.columns.get("user") or any(plan.form == "slack" for plan in plans):
             sorter.run(_FILL_PERSONS_SQL)
         sorter.run(_NAME_THREADS_SQL)
         sorter.run(_RENAME_LIKE_PERSONS_SQL)
@@ -372,7 +373,7 @@ def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], how: How) -> 
         return ""
     remedies = dict(REMEDIES)
     if plan.form in readers.ENCODED_FORMATS and not plan.encoding_remedy.startswith("--skip"):
-        named = f"not {readers.name_of_encoding(plan.how.encoding)}"
+        named = f"not {name_of_encoding(plan.how.encoding)}"
         remedies[named] = "--encoding"
     skipped = sum(count for reason, count in reasons.items() if reason not in remedies)
     share = skipped / plan.rows

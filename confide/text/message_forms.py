@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from confide.text import readers
+from confide.text.chats import BY_PROGRAM
 from confide.text.columns import (
     COLUMN_ROLES,
     DATE_ROWS,
@@ -30,6 +31,7 @@ from confide.text.columns import (
     guess_columns,
     is_weak_name,
 )
+from confide.text.decoding import describe_encoding_remedy
 from confide.text.mail import QUOTED_LINES
 from confide.text.quotes import strip_quotes
 from confide.text.readers import How
@@ -102,7 +104,7 @@ class IngestSource:
         from the first readable rows; ``notes`` state what was guessed."""
         to_find = self.how.encoding == "auto" and self.form in readers.ENCODED_FORMATS
         encoding = "auto"
-        if to_find and Path(self.path).is_file():
+        if to_find and Path(self.path).is_file() and not self.path.lower().endswith(".zip"):
             encoding = find_encoding(Path(self.path))
         if encoding != "auto":
             self.how = replace(self.how, encoding=encoding)
@@ -201,7 +203,7 @@ class IngestSource:
     @cached_property
     def encoding_remedy(self) -> str:
         """Advice for text that is not in the encoding in which it was read."""
-        return readers.describe_encoding_remedy(Path(self.path), self.how.encoding)
+        return describe_encoding_remedy(Path(self.path), self.how.encoding)
 
     @cached_property
     def _files(self) -> list[Path]:
@@ -342,7 +344,10 @@ def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[Turn
     if how.drop_quotes and source.form not in ("mbox", "eml"):
         text, quoted = strip_quotes(text)
         text = _clean_text(text, body)
-    user = _clean_name(cells.get(person), person, "no user", empty=how.no_users) if person else None
+    by_program = bool(cells.get(BY_PROGRAM))
+    named = how.no_users or by_program
+    user = _clean_name(cells.get(person), person, "no user", empty=named) if person else None
+    user = None if by_program else user
     thread = _clean_name(cells.get(talk), talk, "no thread") if talk else None
     speaker = _clean_name(cells.get(sender), sender, "no speaker", empty=True) if sender else None
     if how.agents:
@@ -417,7 +422,8 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
     every |= {comparable_name(k): v for k, v in cells.items()}
     named = [every.get(name) for name in ("user", "userid", "id", *COLUMN_ROLES["thread"])]
     how = source.how
-    user = None if how.no_users else _clean_name(named[0] or named[1], "user", "no user")
+    person = next((name for name in named[:2] if name not in (None, "")), None)
+    user = None if how.no_users else _clean_name(person, "user", "no user")
     thread = next((_clean_name(v, "id", "no thread") for v in named[2:] if v is not None), None)
     messages: list[TurnMessage] = []
     for m in listed if isinstance(listed, list) else [None]:
@@ -431,7 +437,8 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
             continue
         speaker = str(m.get("role") or "")
         jsonl.check_unicode("role", speaker)
-        time = parse_time(m.get("timestamp", m.get("time")), dates=how.dates)
+        stamps = (m.get("timestamp"), m.get("time"))
+        time = parse_time(next((t for t in stamps if t is not None), None), dates=how.dates)
         text = _clean_text(source.unified(content), "content")
         messages.append((thread, user, speaker, text, time, None))
     if not messages:

@@ -10,10 +10,7 @@
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import csv
-import io
 import itertools
 import os
 import re
@@ -27,12 +24,19 @@ import pyarrow.parquet as pq
 
 from confide.text import chats
 from confide.text.columns import RECORD_NAMES, comparable_name, may_have_role
+from confide.text.decoding import (
+    codec_of_mark,
+    decoding_fault,
+    describe_encoding_remedy,
+    name_of_encoding,
+    open_decoded,
+)
 from confide.text.mail import read_mail_files, read_mailbox
 from crtlib import files
-from crtlib.checks import find_repeated_name, printable, raise_machine_fault
+from crtlib.checks import find_repeated_name, raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.options import OptionWouldHelp
-from crtlib.text import encodings, jsonl
+from crtlib.text import jsonl
 from crtlib.text.corpora import REFUSED_SUFFIXES
 from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 from crtlib.values import PositiveInt, Probability, checked_dataclass
@@ -56,14 +60,19 @@ FORMAT_OF_SUFFIX |= {
     ".md": "text",
 }
 """The format that a file name's suffix stands for."""
-ENCODED_FORMATS = ("csv", "tsv", "jsonl", "text", "lines")
-"""The formats that ``--encoding`` applies to; the others declare or fix their own encoding."""
+ENCODED_FORMATS = ("csv", "tsv", "jsonl", "text", "lines", "whatsapp")
+"""The formats that ``--encoding`` applies to; the others declare or fix their own encoding. So does
+a zip file of WhatsApp, which is in UTF-8."""
 FOLDER_SUFFIXES = {"parquet": ".parquet", "eml": ".eml", "text": ".txt", "whatsapp": ".txt"}
 """The formats for which a folder can be the source, and the suffix of the files read in it."""
 REPEATED_HEADER = "the header again"
 """The reason for leaving out a row that repeats the header, which loses nothing."""
 _SEPARATOR_LINE = re.compile(r"sep=(\t|[^\w\s\"])", re.IGNORECASE)
 """The line that Excel may write before the header, to name the separator."""
+_SPLIT_NAMES = frozenset(
+    ["train", "training", "validation", "valid", "val", "dev", "eval", "test", "testing"]
+)
+"""The usual names of splits."""
 PARQUET_BATCH_ROWS = 1_000
 """Rows of a Parquet file that are read at a time."""
 
@@ -147,7 +156,8 @@ def _is_whatsapp(path: Path) -> bool:
     if not path.is_file():
         return False
     with files.open_plain_or_gzip(path) as file:
-        return chats.is_whatsapp_text(file.read(8192).decode("utf-8-sig", "replace"))
+        start = file.read(8192)
+    return chats.is_whatsapp_text(start.decode(codec_of_mark(start), "replace"))
 
 
 def files_of_source(path: Path, form: str) -> list[Path]:
@@ -170,6 +180,8 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
         raise ValueError(f"--rename: is for columns of csv and tsv, {path} is {form}")
     if encoding != "auto" and form not in ENCODED_FORMATS:
         raise ValueError(f"--encoding: is for {', '.join(ENCODED_FORMATS)}, {path} is {form}")
+    if encoding != "auto" and Path(path).suffix.lower() == ".zip":
+        raise ValueError(f"--encoding: is for text files, {path} is a zip file, which has UTF-8")
     if form == "hub":
         return _hub_rows(hub_address(os.fspath(path), split))
     path = Path(path)
@@ -185,77 +197,15 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
         return chats.read_slack_export(path)
     paths = files_of_source(path, form)
     if form == "whatsapp":
-        return chats.read_whatsapp_chats(paths)
+        return chats.read_whatsapp_chats(paths, encoding)
     if form == "parquet":
-        of_split = [p for p in paths if p.name.startswith(split) or p.parent.name == split]
         named = {name for name in how.columns.values() if name}
-        records = (_parquet_records(one, named) for one in of_split or paths)
+        records = (_parquet_records(one, named) for one in _files_of_split(path, paths, split))
         return enumerate(itertools.chain.from_iterable(records), 1)
     return _text_file_rows(paths, encoding) if form == "text" else read_mail_files(paths)
 
 
 # --------------------------------------------------------------------------- text
-
-
-@contextlib.contextmanager
-def _open_decoded(path: Path, encoding: str, newline: str = "") -> Iterator[io.TextIOWrapper]:
-    """Open a file as text, in ``encoding`` or, for "auto", as its byte order mark says, else in
-    UTF-8. A byte that cannot be decoded becomes a lone surrogate, and reading goes on. ``newline``
-    is that of ``open``."""
-    with files.open_plain_or_gzip(path) as raw:
-        start = raw.read(4)
-        raw.seek(0)
-        name = "utf-8-sig"
-        if encoding != "auto":
-            try:
-                known = codecs.lookup(encoding)
-            except (LookupError, ValueError):
-                known = None
-            if known is None or not getattr(known, "_is_text_encoding", True):  # such as base64
-                says = f"{printable(encoding, quoted=True)} is not an encoding that Python knows"
-                raise ValueError(f"--encoding: {says}")
-            name = known.name
-        elif start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-            name = "utf-32"
-        elif start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            name = "utf-16"
-        try:
-            yield io.TextIOWrapper(raw, name, errors="surrogateescape", newline=newline)
-        except UnicodeError:  # idna and other codecs raise no UnicodeDecodeError
-            raise OptionWouldHelp(
-                f"{path.name}: is not {name}; see --encoding", "encoding"
-            ) from None
-
-
-def _decoding_fault(text: str, encoding: str) -> BadRow | None:
-    """What is wrong with a text that was decoded with "surrogateescape"; None: nothing."""
-    if text.isascii():
-        return None
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        byte = ord(text[error.start]) - 0xDC00
-        if 0x80 <= byte <= 0xFF:
-            what = f"not {name_of_encoding(encoding)}"
-            return BadRow(what, f"is {what} (byte 0x{byte:02X})", encoding=True)
-        return BadRow("half a surrogate pair", "holds half a surrogate pair")
-    return None
-
-
-def name_of_encoding(encoding: str) -> str:
-    """The name of the encoding in which a file is read, for messages."""
-    return "UTF-8" if encoding == "auto" else encoding
-
-
-def describe_encoding_remedy(path: Path, encoding: str) -> str:
-    """Advice for a file that is not in the ``encoding`` in which it was read."""
-    code = encodings.find_likely_code(path) if path.is_file() else None
-    if code is None:
-        others = "such as cp1252, cp932 or cp1251"
-        return f"--encoding CODEC reads it as another, {others}; --skip-bad leaves such rows out"
-    if codecs.lookup(code).name == codecs.lookup(name_of_encoding(encoding)).name:
-        return "--skip-bad leaves out what is damaged"
-    return f"it looks like {encodings.describe_code(code)}: --encoding {code.lower()}"
 
 
 def _table_rows(
@@ -264,7 +214,7 @@ def _table_rows(
     """The rows of a table, below its header, which is row 1, as in a spreadsheet. Where the header
     is repeated, the row is a ``BadRow``."""
     csv.field_size_limit(max(csv.field_size_limit(), files.MAX_LINE_LENGTH))
-    with _open_decoded(path, encoding) as text:
+    with open_decoded(path, encoding) as text:
         lines = files.read_bounded_lines(text, path)
         first = next(filter(str.strip, lines), "")
         if told := _SEPARATOR_LINE.fullmatch(first.rstrip("\r\n")):  # which Excel may write
@@ -281,7 +231,7 @@ def _table_rows(
         header = [rename.get(place, name) for place, name in zip(places, again, strict=True)]
         if not any(header):
             raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
-        if _decoding_fault("".join(header), encoding):
+        if decoding_fault("".join(header), encoding):
             name, remedy = name_of_encoding(encoding), describe_encoding_remedy(path, encoding)
             raise OptionWouldHelp(f"{path.name}: its header is not {name}; {remedy}", "encoding")
         what, column = "", header.index("") + 1 if "" in header else 0
@@ -300,7 +250,7 @@ def _table_rows(
                     number += 1
                     if not cells:
                         continue
-                    if bad := _decoding_fault("".join(cells), encoding):
+                    if bad := decoding_fault("".join(cells), encoding):
                         yield number, bad
                     elif (
                         " ".join(cells[0].split()) == again[0]
@@ -323,31 +273,31 @@ def _table_rows(
 def _text_file_rows(paths: Sequence[Path], encoding: str) -> Iterator[NumberedRow]:
     """Each file as one turn."""
     for number, one in enumerate(paths, 1):
-        with _open_decoded(one, encoding) as text:
+        with open_decoded(one, encoding) as text:
             content = text.read(files.MAX_LINE_LENGTH)
         if len(content) == files.MAX_LINE_LENGTH:
             size = files.MAX_LINE_LENGTH >> 20
             raise ValueError(f"{one}: is longer than {size} MiB, too long for a turn")
-        yield number, _decoding_fault(content, encoding) or {"text": content.strip()}
+        yield number, decoding_fault(content, encoding) or {"text": content.strip()}
 
 
 def _line_rows(path: Path, encoding: str) -> Iterator[NumberedRow]:
     """Each line of a file that is not blank as one turn."""
-    with _open_decoded(path, encoding, "\n") as text:
+    with open_decoded(path, encoding, "\n") as text:
         for number, line in enumerate(files.read_bounded_lines(text, path), 1):
             if line.strip():
-                yield number, _decoding_fault(line, encoding) or {"text": line.strip()}
+                yield number, decoding_fault(line, encoding) or {"text": line.strip()}
 
 
 def _json_rows(path: Path, encoding: str) -> Iterator[NumberedRow]:
     """The rows of a file that has one JSON object on each line."""
 
     def read(line: str) -> dict[str, Any]:
-        if bad := _decoding_fault(line, encoding):
+        if bad := decoding_fault(line, encoding):
             raise bad
         return jsonl.parse_json_object(line)
 
-    with _open_decoded(path, encoding, "\n") as text:
+    with open_decoded(path, encoding, "\n") as text:
         for number, line in enumerate(files.read_bounded_lines(text, path), 1):
             if line.strip():
                 yield read_record(number, read, line)
@@ -393,6 +343,30 @@ def _parquet_row(row: pa.RecordBatch) -> dict[str, Any]:
     except OverflowError:
         raise BadRow("no time", "holds a time that no calendar has") from None
     return dict(cells)
+
+
+def _files_of_split(source: Path, paths: list[Path], split: str) -> list[Path]:
+    """The Parquet files of a split: those that it names, by their own name or that of their folder.
+    All files, where none has the name of any split and none was asked for.
+
+    Raises ``ValueError`` for a split that is not there; it names those that are.
+
+    >>> paths = [Path("d/train-00000-of-00001.parquet"), Path("d/test/0.parquet")]
+    >>> _files_of_split(Path("d"), paths, "test")
+    [PosixPath('d/test/0.parquet')]
+    """
+
+    def is_of(path: Path, name: str) -> bool:
+        """Whether a file's own name begins with that of a split, or its folder has it."""
+        inside = path.parent != source and path.parent.name == name
+        return inside or bool(re.match(rf"{name}(?![A-Za-z0-9])", path.name))
+
+    of_split = [path for path in paths if is_of(path, split)]
+    there = sorted(name for name in _SPLIT_NAMES if any(is_of(path, name) for path in paths))
+    if of_split or paths == [source] or (not there and split == How.split):
+        return of_split or paths
+    told = f"must be {' or '.join(there)}" if there else "no file has its name"
+    raise OptionWouldHelp(f"--split: {split!r} is not in {source}; {told}", "split")
 
 
 def hub_address(name: str, split: str) -> str:

@@ -179,13 +179,16 @@ def check_unicode(column: str, *texts: str) -> None:
 
 def parse_dialogue(record: Any) -> Dialogue:
     """A dialogue from its JSON object. Error messages never hold text, which may be secret."""
+    says = ""
     try:
         d = _DIALOGUE_ADAPTER.validate_python(record)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = " ".join(map(str, first["loc"])).replace("turns", "turn") or "a dialogue"
         what = first["msg"].replace("Input should be", "must be")
-        raise ValueError(f"{place}: {what.removeprefix('Value error, ')}") from None
+        says = f"{place}: {what.removeprefix('Value error, ')}"
+    if says:  # raised here: Python never frees what a chained ValidationError holds
+        raise ValueError(says)
     said = ((t.speaker, t.text, *(s.kind for s in t.secrets)) for t in d.turns)
     check_unicode("a dialogue", d.id, d.user, *itertools.chain.from_iterable(said))
     if not d.turns:

@@ -1,5 +1,8 @@
 """No record ends a run, and no line of a mail vanishes or goes to another person."""
 
+import json
+import subprocess
+import sys
 from datetime import date
 
 import numpy as np
@@ -173,3 +176,21 @@ def test_an_encoding_that_is_none_of_texts_is_one_line(tmp_path, name):
     with pytest.raises(ValueError, match=r"--encoding") as error:
         take(path, tmp_path / "o", encoding=name)
     assert str(error.value).isprintable() and not (tmp_path / "o").exists()
+
+
+LABEL_OUTSIDE = {"kind": "name", "start": 0, "end": 99}
+OUTSIDE = {
+    "id": "d",
+    "user": "u",
+    "turns": [{"speaker": "A", "text": "hi", "secrets": [LABEL_OUTSIDE]}],
+}
+
+
+def test_a_label_outside_its_text_is_one_line(tmp_path):
+    """Fault: its error and pydantic's held each other, which Python cannot free; so DuckDB's
+    connection was never closed, and wrote some 40 lines about that."""
+    (tmp_path / "x.jsonl").write_text(json.dumps(OUTSIDE))
+    words = [sys.executable, "-m", "confide", "ingest", tmp_path / "x.jsonl", "--yes"]
+    done = subprocess.run([*words, "--out", tmp_path / "o"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "must lie inside its text of 2 characters" in done.stderr

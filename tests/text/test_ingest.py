@@ -109,18 +109,46 @@ def test_a_table_of_any_form_becomes_the_same_corpus(tmp_path, kind):
     assert corpora.corpus_fingerprint(tmp_path / "o") == summary.facts.sha256
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_split_that_is_not_there_is_refused(tmp_path, nested):
+    """Fault: every split was read, and the corpus was called by the one that was asked for."""
+    (folder := tmp_path / "d").mkdir()
+
+    def path(split):
+        (folder / split).mkdir(exist_ok=True)
+        return folder / split / "0.parquet" if nested else folder / f"{split}-0.parquet"
+
+    for split in ("train", "test", "my_own"):
+        pq.write_table(pa.Table.from_pylist(ROWS), path(split))
+    with pytest.raises(ValueError, match=r"--split: 'validation' is not in .*; must be test or tr"):
+        ingest.ingest_sources([folder], tmp_path / "o", split="validation")
+    for split in ("train", "test", "my_own"):
+        assert ingest.ingest_sources([folder], tmp_path / split, split=split).rows == 3
+    path("train").unlink()
+    with pytest.raises(ValueError, match=r"--split: 'train' is not in .*; must be test"):
+        ingest.ingest_sources([folder], tmp_path / "o")
+    path("test").unlink()
+    assert ingest.ingest_sources([folder], tmp_path / "o").rows == 3
+    with pytest.raises(ValueError, match=r"--split: 'test' is not in .*; no file has its name"):
+        ingest.ingest_sources([folder], tmp_path / "p", split="test")
+    assert ingest.ingest_sources([path("my_own")], tmp_path / "p", split="test").rows == 3
+    (alone := tmp_path / "somewhere" / "test").parent.mkdir()
+    path("my_own").parent.rename(alone)
+    assert ingest.ingest_sources([alone], tmp_path / "q").rows == 3
+
+
 def test_chats_of_messages(tmp_path):
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}]
     chat.append({"role": "assistant", "content": [{"type": "text", "text": "Hello"}]})
     lines = [
         {"messages": chat, "metadata": {"user": "ann"}},
-        {"id": 7, "user": 3, "messages": chat},
+        {"id": 7, "user": 0, "messages": chat},
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
     ingest.ingest_sources([tmp_path / "m.jsonl"], tmp_path / "o")
     assert say(tmp_path / "o") == [
         ("row-1", "ann", ["user", "assistant"], ["Hi", "Hello"]),
-        ("7", "3", ["user", "assistant"], ["Hi", "Hello"]),
+        ("7", "0", ["user", "assistant"], ["Hi", "Hello"]),
     ]
 
 

@@ -216,8 +216,42 @@ def test_a_workspace_of_slack(tmp_path, packed):
     made = ingest.ingest_sources([source], tmp_path / "o")
     assert (made.form, made.facts.first) == ("slack", "2026-03-02")
     assert sorted(said(tmp_path / "o")) == [
-        ("B1", "Done"), ("U1", "a < b"), ("U2", "Ask @Ann Lee a@x.org")
+        ("U1", "Done"), ("U1", "a < b"), ("U2", "Ask @Ann Lee a@x.org")
     ]  # fmt: skip
+    assert made.facts.users == 2 and made.facts.users_are == "column"
+
+
+def test_who_is_a_bot_on_slack(tmp_path):
+    """Fault: bots counted as people, with a promise of their own."""
+    source = slack(tmp_path / "export")
+    members = [{"id": "U1", "is_bot": False}, {"id": "U7", "is_bot": True}, {"id": "U1B"}]
+    (source / "users.json").write_text(json.dumps(members))
+    said_by = {
+        "a person": {"user": "U1"},
+        "a person, by a program": {"user": "U1", "bot_id": "B1"},
+        "a bot": {"user": "U7"},
+        "slackbot": {"user": "U2", "subtype": "bot_message"},
+        "an integration": {"bot_id": "B1", "user": "U9"},
+        "a hook": {"subtype": "bot_message", "username": "hook"},
+    }
+    day = [{"text": who, "ts": "1772445600.0", **record} for who, record in said_by.items()]
+    (source / "general/2026-03-02.json").write_text(json.dumps(day))
+    made = ingest.ingest_sources([source], tmp_path / "o")
+    (talk,) = corpora.read_dialogues(tmp_path / "o")
+    assert [t.text for t in talk.turns if t.speaker == "USR"] == list(said_by)[:2]
+    assert (talk.user, len(talk.turns), made.facts.users) == ("U1", 6, 1)
+
+
+@pytest.mark.parametrize(
+    "members",
+    ["{}", "null", "7", '[null, 7, {"id": "U1", "profile": 7}, {"profile": [], "name": {}}]', "["],
+)
+def test_a_list_of_members_of_another_form_names_nobody(tmp_path, members):
+    """Fault: a traceback."""
+    source = slack(tmp_path / "export")
+    (source / "users.json").write_text(members)
+    ingest.ingest_sources([source], tmp_path / "o")
+    assert ("U2", "Ask @U1 a@x.org") in said(tmp_path / "o")
 
 
 IOS = """\u200e[02.03.26, 10:00:05] Help: \u200eMessages and calls are end-to-end encrypted.
@@ -243,6 +277,34 @@ def test_a_chat_of_whatsapp(tmp_path, name):
     made = ingest.ingest_sources([tmp_path / name], tmp_path / "o")
     assert said(tmp_path / "o") == [("Ann", "My name is\nAnn Lee: so."), ("Bob", "Hello")]
     assert made.facts.first == "2026-03-02"
+
+
+@pytest.mark.parametrize("code", ["cp1252", "utf-16", "utf-16-be", "utf-8-sig"])
+def test_a_chat_of_whatsapp_in_another_code_is_found(tmp_path, code):
+    """Fault: it was refused, as if JSON had held half a surrogate pair, and so was --encoding."""
+    text = IOS.replace("Bob: Hello", "Jürgen: Grüße aus Köln, señor") * 3
+    text = text.replace("\u200e", "") if code == "cp1252" else text
+    mark = b"\xfe\xff" if code == "utf-16-be" else b""
+    (tmp_path / "chat.txt").write_bytes(mark + text.encode(code))
+    made = ingest.ingest_sources([tmp_path / "chat.txt"], tmp_path / "o")
+    assert made.form == "whatsapp" and ("Jürgen", "Grüße aus Köln, señor") in said(tmp_path / "o")
+
+
+def test_a_chat_of_whatsapp_in_a_code_that_is_asked_for(tmp_path, run):
+    text = IOS.replace("Bob: Hello", "Пётр: Привет, как дела").replace("\u200e", "") * 9
+    (tmp_path / "chat.txt").write_bytes(text.encode("cp1251"))
+    words = ["ingest", tmp_path / "chat.txt", "--yes", "--out", tmp_path / "o"]
+    code, _, err = run(*words)
+    assert code == 2 and "is not UTF-8 (byte 0x" in err and "--encoding cp1251" in err
+    assert run(*words, "--encoding", "cp1251")[0] == 0
+    assert ("Пётр", "Привет, как дела") in said(tmp_path / "o")
+    with zipfile.ZipFile(tmp_path / "chat.zip", "w") as file:
+        file.writestr("_chat.txt", text.encode("cp1251"))
+    words = ["ingest", tmp_path / "chat.zip", "--yes", "--out", tmp_path / "p"]
+    code, _, err = run(*words)
+    assert code == 2 and "is not UTF-8 (byte 0x" in err and "--encoding" not in err
+    code, _, err = run(*words, "--encoding", "cp1251")
+    assert code == 2 and "is a zip file, which has UTF-8" in err
 
 
 def test_other_texts_and_zip_files_are_no_chats(tmp_path):
