@@ -40,6 +40,7 @@ from transformers.trainer_utils import TrainOutput
 from confide import recipe as recipes
 from confide.release import certify, file_sources
 from confide.text import registry_units
+from confide.training import study_of_text
 from confide.training.train_on_corpus import Session
 from confide.training.training_record import TrainingResult, make_work_folder
 from crtlib.checks import printable
@@ -48,7 +49,7 @@ from crtlib.models import pretrained
 from crtlib.studies.study_data import HELDOUT_SHARE
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Turn
-from crtlib.training import parallel
+from crtlib.training import methods, parallel
 from crtlib.training.loop import Step
 
 RECIPE_FIELD_OF_ARGUMENT = {
@@ -76,7 +77,7 @@ ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "eos_token": ((None,), "the tokenizer is that of the model"),
     "pad_token": ((None,), "the tokenizer is that of the model"),
     "dataset_text_field": (("text",), "name the column so"),
-    "model_init_kwargs": ((None, {}), "weights are float32; give bf16 for products"),
+    "model_init_kwargs": ((None, {}), "weights are float32"),
     "assistant_only_loss": ((False,), "the loss is that of all tokens of a row"),
     "truncation_mode": (("keep_start",), "a row that is too long ends earlier"),
     "include_num_input_tokens_seen": (
@@ -89,7 +90,7 @@ ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "activation_offloading": ((False,), HOOKED),
     "deepspeed": ((None,), "processes come from torchrun, each with the whole model"),
     "fsdp": ((None, "", [], {}, False), "processes come from torchrun, each with the whole model"),
-    "fp16": ((False,), "sums would overflow; give bf16"),
+    "fp16": ((False,), "sums would overflow"),
     "push_to_hub": ((False,), "push the folder that was written, once its certificate holds"),
     "lr_scheduler_type": (
         ("linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
@@ -230,6 +231,10 @@ class SessionTrainer(_TrainerBehind):
                     f"{readable['method']} clips no gradient"
                 )
             told = recipes.make_recipe(readable)
+            if args.bf16 and methods.method_by_name(told.method).noise:
+                raise ValueError(
+                    f"bf16=True: must be False where noise is added: {study_of_text.WHY_FLOAT32}"
+                )
             # A value that a Trainer sets although nobody chose it may have no effect.
             chosen = told.model_fields_set - ({"learning_rate", "batch_size"} - own.keys())
             self.session = Session(

@@ -101,7 +101,7 @@ class LanguageRecipe(Recipe):
     lora_targets: str = option("all-linear", "Model", needs="lora")
     """Layers with adapters: all-linear, or names joined by commas."""
     dtype: Literal["auto", "float32", "bfloat16"] = option("auto", "Model")
-    """Data type of activations (auto: bfloat16 on a GPU); weights, norms and sums stay float32."""
+    """Data type of activations (auto: bfloat16 on a GPU); float32 alone where noise is added."""
     epochs: PositiveInt | None = option(None, "Optimisation")
     """Passes over the points. [by model size]"""
     core_hours: PositiveFloat | None = option(None, "Model")

@@ -348,6 +348,14 @@ def test_arguments_of_trl_that_cannot_be_honoured(changed, said, tmp_path):
         hf.SFTTrainer("base", args, train_dataset=rows(5))
 
 
+def test_private_steps_in_bfloat16_are_refused(base, tmp_path):
+    args = arguments(tmp_path / "m")
+    args.bf16 = True
+    with pytest.raises(ValueError, match=r"^bf16=True: must be False where noise is added"):
+        hf.Trainer(str(base), args, train_dataset=rows(5))
+    assert not (tmp_path / "m").exists()
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -110,9 +110,12 @@ def _reasons_in_the_ledger(spent: spending.SpentBudget) -> Iterator[str]:
 
 
 def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
-    """Reasons that follow from text that was learned without noise and without any bound."""
+    """Reasons that follow from how text was read, and from what was learned without noise and
+    without any bound."""
     if not record["protects_all"]:
         yield "What the policy passes over is learned without noise, so nothing bounds it."
+    if record.get("settings", {}).get("precision") == "bfloat16":
+        yield "Its steps were computed in bfloat16, in which one text moves what the others add."
     if record["oracle_on_real_text"]:
         yield "A policy read the labels themselves, which the rest of the text does not have."
     if record["rates"]["public"]["how"] == "unknown":

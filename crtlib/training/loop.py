@@ -236,8 +236,10 @@ class Training:
             never scale the other's steps; the phases set their learning rates. An optimizer must
             start with nothing learned, and only steps may change its state and its settings.
         precision: The precision of matrix products. With "bfloat16", weights, norms, sums and noise
-            stay in float32. On a GPU, a model's float32 products use TF32
-            (:mod:`crtlib.training.matmul_precision`).
+            stay in float32. A ``secure`` training that adds noise takes "float32" alone: how
+            bfloat16 rounds what one text adds depends on the length of the others, and over many
+            texts that adds up to more than a clip norm. On a GPU, a model's float32 products use
+            TF32 (:mod:`crtlib.training.matmul_precision`).
         memory_gib: The memory in GiB that one pass may take; default: a quarter of what is free.
             Larger batches are read in parts, which changes results only by rounding.
         max_text_tokens: The most tokens that a text may have, a public constant. If a phase adds
@@ -273,6 +275,10 @@ class Training:
         test_a_changed_weight_is_refused``, ``tests/training/test_own_loop.py::
         test_a_weight_that_was_changed_before_the_first_step_is_refused``,
         ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``.
+
+        No rounding of the model's products makes what other texts add depend on one text by more
+        than float32 does. Test: ``tests/training/test_own_loop.py::
+        test_no_noise_is_promised_for_products_in_bfloat16``.
     """
 
     def __init__(
@@ -307,6 +313,11 @@ class Training:
             for part, ids in (owners or {}).items()
         }
         _check_phases(model, phases, self._parts, self._private_tokens)
+        if secure and self._adds_noise and precision != "float32":
+            raise ValueError(
+                f"precision={precision!r}: must be 'float32' where a secure training adds noise; "
+                "rounded more, one text moves what the others add"
+            )
         _check_owners(phases, self._parts, self._units)
         if self._loss_mask:
             _check_loss_mask(phases, self._parts, self._loss_mask)

@@ -1,7 +1,10 @@
 """The rounding of float32 products: allowed in a model, not in norms and sums.
 
 A GPU multiplies TF32 (float32 with ten bits of mantissa) several times as fast as float32. In a
-forward or backward pass that does no harm: whatever gradient comes out is what is clipped. But a
+forward or backward pass that does little harm: whatever gradient comes out is what is clipped, and
+sums are float32, so it hardly depends on the other texts of a batch. (In bfloat16 sums are rounded
+too, by how long the longest text is, and
+:class:`crtlib.training.loop.Training` does not take it for private steps.) But a
 norm that is wrong by a thousandth would let the gradient of an example exceed the bound by as much.
 So :mod:`crtlib.training.gradient_recorder` takes norms and sums inside of :data:`float32_matmul`,
 even if torch was set to less (``set_float32_matmul_precision``), which on a CPU may mean bfloat16.

@@ -110,7 +110,7 @@ CHOICES = {
     "lora": [0, 2],
     "lora_alpha": [None, 3.0],
     "lora_targets": ["all-linear"],
-    "dtype": ["auto", "auto", "auto", "bfloat16"],
+    "dtype": ["auto", "float32"],
     "epochs": [1, 1, 2],
     "batch_size": [4, 8, None],
     "trials": [1, 3],
@@ -471,7 +471,6 @@ class Watch:
     removed: bool = False
     holders: int = 1  # how many units may differ: of a plan, those that hold the value
     pair: Neighbours | None = None
-    exact: bool = True  # numbers are float32
     sums: list = field(default_factory=list)  # of each private step: of all clipped gradients
     noisy: list = field(default_factory=list)
     stds: list = field(default_factory=list)
@@ -669,7 +668,7 @@ class Watch:
         of the first steps, where numbers are float32 and no state has noise of its own."""
         asked, self.asked = self.asked[::-1], []
         states = any(isinstance(p, selective.SelectivePhase) for p in self.schedule)
-        if self.first or states or not (self.exact and asked) or len(self.sums) >= ALONE_STEPS:
+        if self.first or states or not asked or len(self.sums) >= ALONE_STEPS:
             return
         clip_norm = asked[0].keywords["clip_norm"]
         total = [torch.zeros_like(s) for s in sums]
@@ -1028,8 +1027,7 @@ def pair(number, seed, home, say=print, without=frozenset()):
                 places = coin.choice(["all", "first", "last"]) if method == "crt" else "all"
                 places = coin.choice(["first", "first", "last"]) if hides else places
                 given["labels"] = seed_that_draws(text, made.picked), places
-            exact = given.get("dtype") != "bfloat16"
-            watch = Watch(*watches, removed=made.removed, pair=made, exact=exact)
+            watch = Watch(*watches, removed=made.removed, pair=made)
             if method == "plan":
                 said = [t["text"].lower() for row in rows for t in row["turns"]]
                 watch.holders = sum(made.values[len(runs)].lower() in text for text in said)

@@ -279,6 +279,7 @@ def test_labels_that_two_people_read_judge_a_training(tmp_path):
     for role, tasks in (("first", one), ("second", told["tasks"])):
         about = label_tasks.read_label_facts(tmp_path / "labels")
         page = told | {"labels": label_tasks.name_label_page(about, role), "tasks": tasks}
+        page["annotator"] = f"the {role} reader"
         (tmp_path / "read.json").write_text(json.dumps(page))
         imports.import_labels(corpus, tmp_path / "read.json", tmp_path / "labels", role=role)
         if role == "first":
@@ -578,6 +579,7 @@ def test_an_earlier_run_with_public_points_leaves_no_promise_for_each_point():
 @pytest.mark.parametrize("change, says", [
     ({"protects_all": False}, "passes over"), ({"oracle_on_real_text": True}, "labels themselves"),
     ({"rates": {"public": {"how": "unknown", "upper": 1.0}}}, "label some"),
+    ({"settings": {"precision": "bfloat16"}}, "moves what the others add"),
 ])  # fmt: skip
 def test_each_reason_makes_it_void(change, says, tmp_path):
     record = {"protects_all": True, "oracle_on_real_text": False,

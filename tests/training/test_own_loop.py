@@ -534,6 +534,15 @@ def test_a_step_in_bfloat16_reads_the_weights_that_it_finds():
     assert torch.equal(ends[0], ends[1]) and torch.equal(ends[0], ends[2])
 
 
+def test_no_noise_is_promised_for_products_in_bfloat16():
+    """Fault: a text of another length made the kernels round what all others add differently: 999
+    times "thank you" moved by 2.6 clip norms where 2 are charged, and ``holds`` was printed."""
+    public, _ = PHASES
+    Training(build_model(GPT2, 0), [public], PARTS, seed=0, secure=True, precision="bfloat16")
+    with pytest.raises(ValueError, match=r"^precision='bfloat16': must be 'float32' where"):
+        begin(secure=True, precision="bfloat16")
+
+
 class TwoPasses(torch.optim.SGD):
     """As sharpness-aware minimisation takes its steps. Once: it ended in its assertion when the run
     had been charged."""
