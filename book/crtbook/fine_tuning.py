@@ -135,7 +135,7 @@ class FineTunedStudy(WordPlanStudy):
             rounds, holders.matrix, prior=holders.prior, neighbouring_relation="reference"
         )[0]
         facts = {
-            "kept": plan.kept,
+            "kept": plan.kept_share,
             "kept_examples": float((plan.weights > 0.5).mean()),
             "noise_multiplier": phase.noise_multiplier,
             "needed": plan.noise_multiplier,
@@ -212,7 +212,7 @@ def _plan_study(study: FineTunedStudy) -> tuple[secret_protection.ProtectionPlan
         steps=study.steps,
         batch_size=study.batch_size,
         scale=math.inf if study.scale is None else study.scale,
-        targets=study.targets,
+        budget_growth=study.targets,
         neighbouring_relation="reference",
     )
     names = np.array([index.words[i] for i in secrets])

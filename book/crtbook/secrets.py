@@ -501,7 +501,7 @@ class MaskedStudy(TextStudy):
             run.events, holders.matrix, prior=holders.prior, neighbouring_relation="reference"
         )[0]
         facts = {
-            "kept": plan.kept,
+            "kept": plan.kept_share,
             "kept_examples": float((plan.weights > 0.5).mean()),
             "noise_multiplier": phases[-1].noise_multiplier,
             "needed": plan.noise_multiplier,
@@ -550,7 +550,7 @@ def plan_masked_study(study: MaskedStudy) -> tuple[secret_protection.ProtectionP
         steps=study.steps,
         batch_size=study.batch_size,
         scale=math.inf if study.scale is None else study.scale,
-        targets=study.targets,
+        budget_growth=study.targets,
         neighbouring_relation="reference",
     )
     return plan, holders
@@ -569,7 +569,7 @@ def tabulate_plans(base: MaskedStudy, *, scales: Sequence[float], seeds: int) ->
         held = plan_masked_study(replace(base, seed=seed))[1]
         plans = secret_protection.sweep_scales(
             held.matrix, held.prior, held.posterior, scales=scales, steps=base.steps,
-            batch_size=base.batch_size, targets=options[0], solver=options[1],
+            batch_size=base.batch_size, budget_growth=options[0], solver=options[1],
             neighbouring_relation="reference",
         )  # fmt: skip
         plans = plans[["scale", "kept"]].assign(needed=plans.noise_multiplier)

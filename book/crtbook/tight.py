@@ -411,7 +411,7 @@ def account_secrets(
         SecretGuarantee(
             secret=str(j if names is None else names[j]),
             prior=float(plan.prior[j]),
-            promised=float(plan.promised[j]),
+            promised=float(plan.allowed_posterior[j]),
             posterior_kl=float(posterior_from_divergence(spent[i], plan.prior[j])),
             posterior_tight=tight_posterior(
                 law, plan.noise_multiplier, plan.steps, plan.prior[j], **relation_option

@@ -162,14 +162,14 @@ class WordPlanStudy(TextStudy):
             steps=self.steps,
             batch_size=self.batch_size,
             scale=math.inf if self.scale is None else self.scale,
-            targets=self.targets,
+            budget_growth=self.targets,
             neighbouring_relation="reference",
         )
         documents, often = len(index.ends) - 1, frequency[ranks]
         least, most = PAPER_FREQUENCIES
         at_paper = often * PAPER_ABSTRACTS / documents
         facts = {
-            "kept": plan.kept,
+            "kept": plan.kept_share,
             "kept_examples": (plan.weights > 0.5).mean(),
             "needed": plan.noise_multiplier,
             "gap": plan.gap,

@@ -37,7 +37,7 @@ from crtlib import files, outputs
 from crtlib.accounting import secret_protection
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secret_protection import ProtectionPlan
-from crtlib.checks import check_allowed
+from crtlib.checks import check_allowed, check_choice
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.screening import policy_names
@@ -75,7 +75,7 @@ class SecretPlanResult:
             f"{self.summary['held']:,} of {self.summary['examples']:,} points hold one",
             *([shown, self.why] if len(self.table) > 1 else []),
             f"noise {self.plan.noise_multiplier:.4g} · {self.plan.steps:,} steps of about "
-            f"{self.plan.batch_size:g} · {100 * self.plan.kept:.1f} % of the text is kept",
+            f"{self.plan.batch_size:g} · {100 * self.plan.kept_share:.1f} % of the text is kept",
         ]
         if self.summary["unseen"]:
             lines.append(f"note: {self.summary['unseen']:,} secrets appear nowhere in the text")
@@ -113,13 +113,14 @@ def make_secret_plan(
     _refuse_screened_folder(corpus)
     if (table is None) == (policy is None):
         raise ValueError("--secrets, --from-policy: give exactly one of the two")
+    check_choice("targets", targets, tuple(secret_protection.BUDGET_EXPONENTS))
     inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})
     named = (
         {"policy": strip_paths(policy), "policy_sha256": policy_digest(policy)} if policy else {}
     )
     promise: dict[str, Any] = {"by": by, "prior": prior, "posterior": posterior}
-    accounting = {"targets": targets, "neighbouring_relation": neighbouring_relation}
-    options = {**named, **promise, **accounting, "unit": unit, "steps": steps,
+    options = {**named, **promise, "targets": targets,
+               "neighbouring_relation": neighbouring_relation, "unit": unit, "steps": steps,
                "batch_size": batch_size, "scales": [str(s) for s in scales],
                "take": str(take)}  # fmt: skip
     recipe: dict[str, Any] = {"command": "protect", "options": options, "inputs": inputs,
@@ -138,12 +139,18 @@ def make_secret_plan(
         batch = min(DEFAULT_BATCH_SIZE, max(1, n // 10)) if batch_size is None else batch_size
         count = max(1, math.ceil(DEFAULT_EPOCHS * n / batch)) if steps is None else steps
         check_allowed("steps", count, count >= 1, "at least 1")
-        budget: dict[str, Any] = {"steps": count, "batch_size": batch, **accounting}
         plans = [
             secret_protection.plan_protection(
-                matrix, np.array(holders.prior), np.array(holders.posterior), scale=s, **budget
+                matrix,
+                np.array(holders.prior),
+                np.array(holders.posterior),
+                steps=count,
+                batch_size=batch,
+                scale=scale,
+                budget_growth=targets,
+                neighbouring_relation=neighbouring_relation,
             )
-            for s in scales
+            for scale in scales
         ]
         chosen, why = _choose_plan(plans, take)
         summary = _plan_summary(chosen, holders, matrix) | {"unit": unit, "by": by}
@@ -187,10 +194,10 @@ def _choose_plan(plans: Sequence[ProtectionPlan], take: float | None) -> tuple[P
             scales = ", ".join(f"{p.scale:g}" for p in plans)
             raise ValueError(f"--take: {take:g} must be one of {scales}")
         return chosen, f"take {take:g}: as you set"
-    best = max(plans, key=lambda p: p.kept / p.noise_multiplier)
+    best = max(plans, key=lambda p: p.kept_share / p.noise_multiplier)
     most = max(plans, key=lambda p: p.scale)
     noise = best.noise_multiplier / most.noise_multiplier
-    lost = 100 * (most.kept - best.kept)
+    lost = 100 * (most.kept_share - best.kept_share)
     return best, (
         f"take {best.scale:g}: {noise:.2g} times the noise of {most.scale:g} for {lost:.1f} % of "
         "the text; --take names another"
@@ -201,12 +208,11 @@ def _plan_summary(
     plan: ProtectionPlan, holders: SecretHolders, matrix: sparse.csr_array
 ) -> dict[str, Any]:
     """The content of ``plan.json``, as JSON values."""
-    name = {"rounds": "steps", "certified_gap": "gap"}
-    plain = {name.get(k, k): "inf" if v == math.inf else v for k, v in plan.summary().items()}
-    pairs = sorted({(float(p), float(r)) for p, r in zip(plan.prior, plan.promised, strict=True)})
+    plain = {k: "inf" if v == math.inf else v for k, v in plan.summary().items()}
+    promises = zip(plan.prior.tolist(), plan.allowed_posterior.tolist(), strict=True)
     held = len(np.unique(matrix.indices))
     return {"schema": "crtlib/plan/1", **plain, "binding": len(plan.binding), "held": held,
-            "unseen": holders.unseen, "promises": pairs}  # fmt: skip
+            "unseen": holders.unseen, "promises": sorted(set(promises))}  # fmt: skip
 
 
 def _write_plan(
@@ -216,7 +222,7 @@ def _write_plan(
     examples = [make_pseudonym(key, "id", e) for e in holders.examples]
     names = [make_pseudonym(key, "secret", s) for s in holders.secrets]
     tables = plan.tables(examples, names)
-    columns = {"prior": "p", "promised": "r", "posterior_kl": "posterior"}
+    columns = {"prior": "p", "allowed_posterior": "r", "posterior_kl": "posterior"}
     secrets = tables["secrets"].rename(columns=columns)
     pairs = [(names[k], examples[i]) for k, i in holders.pairs]
     for name, table in {
@@ -246,7 +252,7 @@ class SavedPlan(BaseModel):
     scale: PositiveFloat | Literal["inf"]
     gap: Annotated[float, Field(ge=0, lt=1)]
     in_every_batch: NonNegativeInt
-    targets: Annotated[str, one_of(secret_protection.TARGET_EXPONENTS)]
+    targets: Annotated[str, one_of(secret_protection.BUDGET_EXPONENTS)]
     neighbouring_relation: Annotated[str, one_of(secret_protection.PROMISE_DIRECTIONS)]
 
 
@@ -290,19 +296,19 @@ def read_secret_plan(
             "noise_multiplier",
             "steps",
             "batch_size",
-            "targets",
             "neighbouring_relation",
         )
         return ProtectionPlan(
             incidence=matrix,
             prior=secrets.p.to_numpy(),
-            promised=secrets.r.to_numpy(),
+            allowed_posterior=secrets.r.to_numpy(),
             weights=weights.weight.to_numpy(),
             bound=kept_weight / (1 - summary["gap"]),
             probabilities=weights.sampling_probability.to_numpy(),
             certain_examples=summary["in_every_batch"],
             binding=np.arange(0),
             scale=float(summary["scale"]),
+            budget_growth=summary["targets"],
             **{name: summary[name] for name in as_summarised},
         ), summary, points  # fmt: skip
 
@@ -330,8 +336,8 @@ def account_secrets(
         events, plan.incidence, prior=plan.prior, neighbouring_relation=plan.neighbouring_relation
     )
     # A plan meets its promises up to 1e-9, so last digits do not break a promise that is binding.
-    is_kept = bound <= plan.promised * (1 + 1e-9)
-    posterior = np.where(is_kept, np.minimum(bound, plan.promised), bound)
-    table = {"secret": names, "prior": plan.prior, "promised": plan.promised}
+    is_kept = bound <= plan.allowed_posterior * (1 + 1e-9)
+    posterior = np.where(is_kept, np.minimum(bound, plan.allowed_posterior), bound)
+    table = {"secret": names, "prior": plan.prior, "promised": plan.allowed_posterior}
     table |= {"posterior": posterior}
     return pd.DataFrame({**table, "examples": np.diff(plan.incidence.indptr)})

@@ -7,8 +7,8 @@ and, from that, a sampling probability; the noise is the least that keeps every 
 >>> held = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
 >>> posterior = [0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204]
 >>> plan = plan_protection(
-...     held, 0.01, posterior, steps=100, batch_size=1, scale=1.0, targets="linear",
-...     neighbouring_relation="reference",
+...     held, 0.01, posterior, steps=100, batch_size=1, scale=1.0,
+...     budget_growth="linear", neighbouring_relation="reference",
 ... )
 >>> plan.weights.round(6).tolist(), round(plan.noise_multiplier, 6), plan.binding.tolist()
 ([0.25, 0.6, 0.15, 1.0], 3.811242, [1])
@@ -62,7 +62,8 @@ gradients, two clip norms apart (the theorem on replacement in the book's chapte
 this needs about twice the noise of "reference". "add_or_remove" requires both directions of
 "reference"."""
 
-TARGET_EXPONENTS = {"linear": 1.0, "sqrt": 0.5}
+BUDGET_EXPONENTS = {"linear": 1.0, "sqrt": 0.5}
+"""How a secret's budget of weight grows with the divergence that its promise allows."""
 IndexArray = NDArray[np.int64]
 MIN_PLANNED_NOISE_MULTIPLIER = 0.05  # no less noise is ever planned
 SECRETS_SEARCHED_FIRST = 256  # secrets that a search looks at before all are verified
@@ -96,7 +97,7 @@ def secret_kl_divergences(
     *,
     neighbouring_relation: str,
 ) -> Array:
-    """The KL divergence of one round for every secret, in nats, ``(secrets,)``. T rounds cost T
+    """The KL divergence of one step for every secret, in nats, ``(secrets,)``. T steps cost T
     times as much, even if later rounds depend on earlier ones."""
     check_choice("neighbouring_relation", neighbouring_relation, tuple(PROMISE_DIRECTIONS))
     return _worst_direction_kl(
@@ -145,7 +146,7 @@ def noise_multiplier_for_promises(
         ValueError: For an unknown relation, and for impossible promises.
 
     Guarantee:
-        For every secret, steps times the KL divergence of one round is at most
+        For every secret, steps times the KL divergence of one step is at most
         ``allowed_divergence(prior, posterior)``. Test: ``tests/accounting/
         test_secret_protection.py::test_noise_is_the_least_that_keeps_every_promise``.
     """
@@ -193,7 +194,7 @@ class ProtectionPlan:
 
     incidence: sparse.csr_array
     prior: np.ndarray
-    promised: np.ndarray
+    allowed_posterior: np.ndarray
     weights: np.ndarray
     bound: float
     probabilities: np.ndarray
@@ -203,11 +204,11 @@ class ProtectionPlan:
     steps: int
     batch_size: float
     scale: float
-    targets: str
+    budget_growth: str
     neighbouring_relation: str
 
     @property
-    def kept(self) -> float:
+    def kept_share(self) -> float:
         """The share of the examples' weight that is kept."""
         return float(self.weights.mean())
 
@@ -217,20 +218,20 @@ class ProtectionPlan:
         return max(0.0, 1 - float(self.weights.sum()) / self.bound)
 
     def summary(self) -> dict[str, object]:
-        """The plan in plain values."""
+        """The plan in plain values, by the names that files have."""
         return {
             "secrets": len(self.prior),
             "examples": len(self.weights),
-            "rounds": self.steps,
+            "steps": self.steps,
             "batch_size": self.batch_size,
-            "targets": self.targets,
+            "targets": self.budget_growth,
             "scale": self.scale,
             "neighbouring_relation": self.neighbouring_relation,
             "accounting": "kl",
             "noise_multiplier": self.noise_multiplier,
             "kept_weight": float(self.weights.sum()),
-            "kept": self.kept,
-            "certified_gap": self.gap,
+            "kept": self.kept_share,
+            "gap": self.gap,
             "in_every_batch": self.certain_examples,
         }
 
@@ -256,7 +257,7 @@ class ProtectionPlan:
             "examples": np.diff(held.indptr),
             "load": held @ self.probabilities,
             "prior": self.prior,
-            "promised": self.promised,
+            "allowed_posterior": self.allowed_posterior,
             "posterior_kl": posterior_from_divergence(spent, self.prior),
         }
         return {"weights": pd.DataFrame(weights), "secrets": pd.DataFrame(rows)}
@@ -271,7 +272,7 @@ def plan_protection(
     batch_size: float,
     scale: float,
     neighbouring_relation: str,
-    targets: str = "sqrt",
+    budget_growth: str = "sqrt",
     solver: str = "auto",
 ) -> ProtectionPlan:
     """Weights, sampling probabilities and noise for DP-SGD (Hush!, Algorithm 2).
@@ -283,12 +284,13 @@ def plan_protection(
         steps: The number of noisy steps.
         batch_size: The expected number of examples in a batch.
         scale: The total weight of a secret's examples may be this times its allowed divergence c,
-            or the square root of c (``targets``). Infinite keeps every example: no preprocessing.
+            or the square root of c (``budget_growth``). Infinite keeps every example: no
+            preprocessing.
         neighbouring_relation: "reference", "replace" or "add_or_remove"
             (:data:`PROMISE_DIRECTIONS`).
-        targets: Whether budgets are "linear" in c, as in the paper, or in its square root ("sqrt",
-            not in the paper: the divergence of a round grows with the square of the load, so this
-            keeps more with less noise).
+        budget_growth: Whether budgets are "linear" in c, as in the paper, or in its square root
+            ("sqrt", not in the paper: the divergence of a step grows with the square of the load,
+            so this keeps more with less noise).
         solver: The solver of the linear program; its answer is repaired and certified.
 
     Returns:
@@ -308,11 +310,12 @@ def plan_protection(
     held.data[:] = 1.0
     p, r = check_promises(np.broadcast_to(prior, held.shape[:1]), posterior)
     check_allowed("scale", scale, scale > 0, "positive")
-    check_choice("targets", targets, tuple(TARGET_EXPONENTS))
+    check_choice("budget_growth", budget_growth, tuple(BUDGET_EXPONENTS))
     sizes = np.diff(held.indptr)
     empty = int((sizes == 0).sum())
     check_allowed("incidence: secrets without an example", empty, not empty, "0")
-    budgets = np.minimum(scale * allowed_divergence(p, r) ** TARGET_EXPONENTS[targets], sizes)
+    exponent = BUDGET_EXPONENTS[budget_growth]
+    budgets = np.minimum(scale * allowed_divergence(p, r) ** exponent, sizes)
     optimum = maximise_weights(held, budgets, solver=solver)
     q, certain = probabilities_from_weights(optimum.weights, batch_size)
     relation: dict[str, Any] = {"neighbouring_relation": neighbouring_relation}
@@ -322,7 +325,7 @@ def plan_protection(
     return ProtectionPlan(
         incidence=held,
         prior=p,
-        promised=r,
+        allowed_posterior=r,
         weights=optimum.weights,
         bound=optimum.bound,
         probabilities=q,
@@ -332,7 +335,7 @@ def plan_protection(
         steps=int(steps),
         batch_size=float(batch_size),
         scale=float(scale),
-        targets=targets,
+        budget_growth=budget_growth,
         neighbouring_relation=neighbouring_relation,
     )
 
@@ -357,7 +360,7 @@ def sweep_scales(
 
 def compare_plans(plans: Sequence[ProtectionPlan]) -> pd.DataFrame:
     """A table of what each of these plans keeps and the noise it needs: one row per plan."""
-    columns = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
+    columns = ["targets", "scale", "kept", "noise_multiplier", "gap", "in_every_batch"]
     table = pd.DataFrame([plan.summary() for plan in plans])[columns]
     return table.assign(binding=[len(plan.binding) for plan in plans])
 
@@ -385,7 +388,7 @@ def secret_guess_bounds(
         ValueError: For a phase whose number of points is not that of ``incidence``.
 
     Guarantee:
-        What was done is charged round by round; without noise, the bound for a sampled secret is 1.
+        What was done is charged step by step; without noise, the bound for a sampled secret is 1.
         Tests:
         ``tests/training/test_phases.py::test_the_phases_of_a_plan_keep_its_promises``,
         ``tests/training/test_phases.py::

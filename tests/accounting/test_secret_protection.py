@@ -16,8 +16,8 @@ from crtlib.accounting import group_mixtures, renyi, secret_guesses
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.privacy_loss import GaussianMixturePair
 from crtlib.accounting.secret_protection import (
+    BUDGET_EXPONENTS,
     PROMISE_DIRECTIONS,
-    TARGET_EXPONENTS,
     noise_multiplier_for_promises,
     plan_protection,
     probabilities_from_weights,
@@ -60,7 +60,7 @@ GOLDEN_POSTERIOR = (0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204)
 
 
 def golden(**changes):
-    options = {"steps": 100, "batch_size": 1, "scale": 1.0, "targets": "linear",
+    options = {"steps": 100, "batch_size": 1, "scale": 1.0, "budget_growth": "linear",
                "neighbouring_relation": "reference"} | changes  # fmt: skip
     return plan_protection(GOLDEN, 0.01, GOLDEN_POSTERIOR, **options)
 
@@ -238,7 +238,8 @@ def test_golden_plan():
     made = golden()
     np.testing.assert_allclose(made.weights, [0.25, 0.6, 0.15, 1.0], atol=1e-8)
     np.testing.assert_allclose(made.probabilities, [0.125, 0.3, 0.075, 0.5], atol=1e-8)
-    assert made.binding.tolist() == [1] and made.kept == pytest.approx(0.5) and made.gap < 1e-9
+    assert made.binding.tolist() == [1] and made.gap < 1e-9
+    assert made.kept_share == pytest.approx(0.5)
     each = of_secrets(made, range(4))
     assert [g.load for g in each] == pytest.approx([0.5, 0.575, 0.125, 0.3], abs=1e-8)
     allowed = secret_guesses.allowed_divergence(0.01, GOLDEN_POSTERIOR)
@@ -261,10 +262,10 @@ def test_golden_plan():
 def test_a_plan_tells_in_numbers_what_it_does():
     made = golden()
     assert made.summary() == {
-        "secrets": 4, "examples": 4, "rounds": 100, "batch_size": 1.0, "targets": "linear",
+        "secrets": 4, "examples": 4, "steps": 100, "batch_size": 1.0, "targets": "linear",
         "scale": 1.0, "neighbouring_relation": "reference", "accounting": "kl",
         "noise_multiplier": made.noise_multiplier, "kept_weight": pytest.approx(2.0),
-        "kept": made.kept, "certified_gap": made.gap, "in_every_batch": 0,
+        "kept": made.kept_share, "gap": made.gap, "in_every_batch": 0,
     }  # fmt: skip
     tables = made.tables(list("abcd"), [9, 8, 7, 6])
     weights, rows = tables["weights"].to_dict("list"), tables["secrets"].to_dict("list")
@@ -276,7 +277,7 @@ def test_a_plan_tells_in_numbers_what_it_does():
     assert rows == {
         "secret": [9, 8, 7, 6], "examples": [3, 2, 1, 1],
         "load": pytest.approx([g.load for g in each]), "prior": 4 * [0.01],
-        "promised": list(GOLDEN_POSTERIOR),
+        "allowed_posterior": list(GOLDEN_POSTERIOR),
         "posterior_kl": pytest.approx([g.posterior_kl for g in each], rel=1e-9),
     }  # fmt: skip
     assert [g.secret for g in of_secrets(made, [2, 0], tight=False)] == ["2", "0"]
@@ -293,16 +294,16 @@ def test_a_plan_tells_in_numbers_what_it_does():
 
 
 def test_plans_are_compared_a_row_each():
-    options = {"steps": 100, "batch_size": 1, "targets": "linear",
+    options = {"steps": 100, "batch_size": 1, "budget_growth": "linear",
                "neighbouring_relation": "reference"}  # fmt: skip
     table = sweep_scales(GOLDEN, 0.01, GOLDEN_POSTERIOR, scales=(1.0, math.inf), **options)
     plans = [golden(), golden(scale=math.inf)]
-    names = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
+    names = ["targets", "scale", "kept", "noise_multiplier", "gap", "in_every_batch"]
     assert list(table) == [*names, "binding"]
     for (_, row), made in zip(table.iterrows(), plans, strict=True):
         assert row[names].tolist() == [made.summary()[name] for name in names]
         assert row.binding == len(made.binding)
-    assert plans[1].weights.tolist() == 4 * [1.0] and plans[0].kept < plans[1].kept == 1
+    assert plans[1].weights.tolist() == 4 * [1.0] and plans[0].kept_share < plans[1].kept_share == 1
 
 
 def test_what_was_done_is_charged_round_by_round():
@@ -360,7 +361,7 @@ def test_every_secret_keeps_its_promise(targets, tight, many):
         steps=200,
         batch_size=15,
         scale=12.0,
-        targets=targets,
+        budget_growth=targets,
         neighbouring_relation="reference",
     )
     if tight:
@@ -376,7 +377,7 @@ def test_every_secret_keeps_its_promise(targets, tight, many):
         assert noise < made.noise_multiplier
         made = replace(made, noise_multiplier=noise)
     assert made.probabilities.sum() == pytest.approx(15) and made.gap < 1e-8
-    power = TARGET_EXPONENTS[targets]
+    power = BUDGET_EXPONENTS[targets]
     assert (
         held @ made.weights
         <= 12 * secret_guesses.allowed_divergence(0.01, posterior) ** power + 1e-9
@@ -391,11 +392,11 @@ def test_budgets_by_the_square_root_keep_more_with_less_noise():
     held, posterior = instance()
     options = {"steps": 200, "batch_size": 15, "neighbouring_relation": "reference"}
     whole = plan_protection(held, 0.01, posterior, scale=1e6, **options)
-    assert whole.kept == 1 and whole.noise_multiplier > 20
-    linear = plan_protection(held, 0.01, posterior, scale=20.0, targets="linear", **options)
+    assert whole.kept_share == 1 and whole.noise_multiplier > 20
+    linear = plan_protection(held, 0.01, posterior, scale=20.0, budget_growth="linear", **options)
     root = plan_protection(held, 0.01, posterior, scale=20.0, **options)
     assert linear.noise_multiplier < whole.noise_multiplier / 3
-    assert root.kept > linear.kept and root.noise_multiplier < linear.noise_multiplier
+    assert root.kept_share > linear.kept_share and root.noise_multiplier < linear.noise_multiplier
 
 
 def test_a_plan_does_not_depend_on_how_the_incidence_is_written():
@@ -410,7 +411,7 @@ def test_a_plan_does_not_depend_on_how_the_incidence_is_written():
         steps=100,
         batch_size=1,
         scale=1.0,
-        targets="linear",
+        budget_growth="linear",
         neighbouring_relation="reference",
     )
     np.testing.assert_array_equal(made.probabilities, golden().probabilities)
@@ -445,7 +446,7 @@ def test_planted_fault_group_counted_as_one_example():
         ({"batch_size": 0}, "batch_size=0: must be positive"),
         ({"steps": 0}, "steps=0: must be a whole number"),
         ({"scale": math.nan}, "scale=nan: must be positive"),
-        ({"targets": "cube"}, "targets='cube': must be one of linear, sqrt"),
+        ({"budget_growth": "cube"}, "budget_growth='cube': must be one of linear, sqrt"),
         (
             {"neighbouring_relation": "both"},
             "neighbouring_relation='both': must be one of reference",

@@ -27,7 +27,7 @@ def test_golden_plan_from_a_table(kind):
     table = table.astype({"example": kind})
     found = incidence.incidence_of_pairs(table, prior=0.01)
     made = plan_protection(
-        found.matrix, found.prior, found.posterior, scale=1, targets="linear", **OPTIONS
+        found.matrix, found.prior, found.posterior, scale=1, budget_growth="linear", **OPTIONS
     )
     assert made.noise_multiplier == pytest.approx(3.81124, abs=1e-5) and len(made.binding) == 1
     said = str(tight.account_secrets(made, made.binding, tight=False)[0])
@@ -36,7 +36,7 @@ def test_golden_plan_from_a_table(kind):
     weights, secrets = rows["weights"], rows["secrets"]
     np.testing.assert_allclose(weights.weight, [0.25, 0.6, 0.15, 1.0], atol=1e-8)
     assert weights.example.astype(str).tolist() == ["1", "2", "3", "4"]
-    assert (secrets.posterior_kl <= secrets.promised * (1 + 1e-9)).all()
+    assert (secrets.posterior_kl <= secrets.allowed_posterior * (1 + 1e-9)).all()
     # The tables are enough to train and to account: the guarantee follows from them alone.
     event = WeightedGaussian(tuple(weights.sampling_probability), made.noise_multiplier, made.steps)
     bound, _ = secret_guess_bounds(

@@ -45,7 +45,7 @@ def plan():
         steps=100,
         batch_size=1,
         scale=1.0,
-        targets="linear",
+        budget_growth="linear",
         neighbouring_relation="reference",
     )
 

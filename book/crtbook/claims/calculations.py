@@ -405,9 +405,9 @@ def binary_search() -> Number:
     """The multiple of the least sigma at which the search's plan breaks a promise."""
     plan = secret_protection.plan_protection(
         _incidence(), PRIOR, np.random.default_rng(1).uniform(0.1, 0.9, 200), scale=4.0, steps=30,
-        batch_size=60.0, targets="linear", neighbouring_relation="reference",
+        batch_size=60.0, budget_growth="linear", neighbouring_relation="reference",
     )  # fmt: skip
-    allowed = secret_guesses.allowed_divergence(plan.prior, plan.promised) * (1 + 1e-9)
+    allowed = secret_guesses.allowed_divergence(plan.prior, plan.allowed_posterior) * (1 + 1e-9)
     for share in (1.0, 0.99):
         sigma = share * plan.noise_multiplier
         if (

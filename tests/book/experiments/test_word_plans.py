@@ -66,7 +66,7 @@ def test_every_promise_is_kept_and_less_is_kept_with_less_noise():
         steps=5,
         batch_size=8,
         scale=1.0,
-        targets="linear",
+        budget_growth="linear",
         neighbouring_relation="reference",
     )
     spent = 5 * secret_protection.secret_kl_divergences(
