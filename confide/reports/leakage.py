@@ -545,7 +545,7 @@ def make_leakage_report(
             None if public is None or other is None else _scorer_of_folder(public, other, *on),
             Counter() if prefix_scan else None,
         )  # fmt: skip
-        report = leakage.measure_leakage_of_lots(
+        report = leakage.measure_leakage_of_chunks(
             *loaded, reader.lots(dialogues), **options, into=leakage.DocumentStore()
         )
         if reader.prefixes is not None:

@@ -478,25 +478,25 @@ def measure_leakage(
     if public is not None:
         other = score_documents(public, reading.documents, bos=bos_id_of(tokenizer), device=device)
         reading = reading._replace(public=other)
-    return measure_leakage_of_lots(
+    return measure_leakage_of_chunks(
         model, tokenizer, [reading], k=k, flush=flush, min_length=min_length
     )
 
 
-def measure_leakage_of_lots(
+def measure_leakage_of_chunks(
     model: nn.Module,
     tokenizer: AnyTokenizer,
-    lots: Iterable[ScoredPoints],
+    chunks: Iterable[ScoredPoints],
     *,
     k: int,
     flush: bool = True,
     min_length: int = 1,
     into: Any = None,
 ) -> LeakageReport:
-    """The leakage report of a corpus that is read in ``lots``, one after another.
+    """The leakage report of a corpus that is read in ``chunks``, one after another.
 
     Documents and scores are held in lists. Or documents go ``into`` a sequence that can be
-    extended, and scores are discarded, so that memory holds only one lot and the runs. Raises
+    extended, and scores are discarded, so that memory holds only one chunk and the runs. Raises
     ``ValueError`` if no text has a token.
     """
     begin, limit = bos_id_of(tokenizer) is not None, interface.context_length(model)
@@ -505,7 +505,7 @@ def measure_leakage_of_lots(
     tables: list[pd.DataFrame] = []
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for what is guessed often
     counts = Counter[str]()
-    for documents, its, answered, empty, public in lots:
+    for documents, its, answered, empty, public in chunks:
         counts["empty"] += empty
         counts["compared"] += public is not None
         if not documents:

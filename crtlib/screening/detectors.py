@@ -79,7 +79,7 @@ def join_flagged_words(
 # --------------------------------------------------------------------------- scores of words
 
 
-def plain_score_limit(threshold: float) -> float:
+def plain_score_limit_at(threshold: float) -> float:
     """The score for plain below which a word is flagged, so that a total score of ``threshold`` for
     the kinds flags it. Probabilities have six decimals: a score of exactly the threshold counts."""
     check_allowed("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
@@ -90,10 +90,11 @@ def detector_policy(
     name: str,
     kinds: tuple[str, ...],
     score: ScoreFunction,
-    plain: float = plain_score_limit(FLAG_THRESHOLD),
+    plain_score_limit: float = plain_score_limit_at(FLAG_THRESHOLD),
 ) -> Policy:
-    """A policy that flags words whose ``score`` for plain is under ``plain``. Adjacent words are
-    one secret, cut where another begins, of the kind likeliest over its words; a mask is no secret.
+    """A policy that flags words whose ``score`` for plain is under ``plain_score_limit``. Adjacent
+    words are one secret, cut where another begins, of the kind likeliest over its words; a mask is
+    no secret.
 
     It is given the turn's own words, without the speaker. It reads context, so what
     :mod:`crtlib.screening.tagger` says about Proposition 5 holds for it too.
@@ -104,11 +105,11 @@ def detector_policy(
     >>> detector_policy("shouting", ("NAME",), shouting)([Point("0", "u", "call ADA now")])
     [(Secret(kind='NAME', start=5, end=8),)]
     """
-    check_allowed("plain", plain, 0 <= plain <= 1, "in [0, 1]")
+    check_allowed("plain_score_limit", plain_score_limit, 0 <= plain_score_limit <= 1, "in [0, 1]")
 
     def flag(points: Sequence[Point]) -> Iterator[Spans]:
-        for point, p in zip(points, score(points), strict=True):
-            flagged = trim_plain_words(point.text, p[:, 0] < plain)
-            yield join_flagged_words(point.text, flagged, p[:, 1::2], p[:, 2::2], kinds)
+        for point, scores in zip(points, score(points), strict=True):
+            flagged = trim_plain_words(point.text, scores[:, 0] < plain_score_limit)
+            yield join_flagged_words(point.text, flagged, scores[:, 1::2], scores[:, 2::2], kinds)
 
     return Policy(name, flag, learned=True, own_words=True, batched=True)

@@ -12,7 +12,7 @@ from crtlib.screening.detectors import (
     FLAG_THRESHOLD,
     FloatArray,
     detector_policy,
-    plain_score_limit,
+    plain_score_limit_at,
 )
 from crtlib.screening.policy import Policy
 from crtlib.screening.tagger import Tagger
@@ -33,16 +33,20 @@ def _kinds_and_columns(tags: Sequence[str]) -> tuple[tuple[str, ...], FloatArray
     return kinds, columns
 
 
-def ner_policy(name: str, plain: float = plain_score_limit(FLAG_THRESHOLD)) -> Policy:
+def ner_policy(
+    name: str, plain_score_limit: float = plain_score_limit_at(FLAG_THRESHOLD)
+) -> Policy:
     """A policy from a token-classification model of transformers, which is a folder or a name on
-    the hub. ``plain=0.9`` makes the conservative policy (A.4)."""
+    the hub. ``plain_score_limit=0.9`` makes the conservative policy (A.4)."""
     try:
         net = load_encoder(name).eval()
     except ValueError as error:
         raise ValueError(f"policy='ner:{name}': {error}") from None
     tags = net.body.config.id2label
     kinds, net.columns = _kinds_and_columns([tags[k] for k in range(len(tags))])
-    return detector_policy(f"ner:{name}", kinds, Tagger(kinds, net).probabilities, plain)
+    return detector_policy(
+        f"ner:{name}", kinds, Tagger(kinds, net).probabilities, plain_score_limit
+    )
 
 
-conservative_ner_policy = partial(ner_policy, plain=0.9)
+conservative_ner_policy = partial(ner_policy, plain_score_limit=0.9)

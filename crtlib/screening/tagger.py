@@ -40,7 +40,7 @@ from crtlib.screening.detectors import (
     FLAG_THRESHOLD,
     FloatArray,
     detector_policy,
-    plain_score_limit,
+    plain_score_limit_at,
     word_spans,
 )
 from crtlib.screening.int8_layers import put_linear_layers_in_int8
@@ -140,7 +140,7 @@ def train_tagger(
     has = torch.tensor([any(tags) for _, tags in every])
     if not has.any():
         raise ValueError("points: none holds a labelled secret, at least one is needed")
-    labelled, plain = torch.where(has)[0], torch.where(~has)[0]
+    labelled_rows, plain_rows = torch.where(has)[0], torch.where(~has)[0]
     with seeded_torch_rng(seed):
         net: WordScorer = HashedFeatureNet(1 + 2 * len(kinds))
         if backbone:
@@ -148,13 +148,14 @@ def train_tagger(
         else:
             nn.init.normal_(net.embed.weight, std=0.1)  # type: ignore[arg-type,union-attr]
         data = [(net.read(text), tags) for text, tags in every]
-        some = min(len(plain), net.plain * len(labelled))
-        batches = -(-(len(labelled) + some) // _BATCH_SENTENCES)
-        optimizer = torch.optim.Adam(net.parameters(), lr=net.rate, fused=True)
+        plain_per_epoch = min(len(plain_rows), net.plain_points_per_labelled * len(labelled_rows))
+        batches = -(-(len(labelled_rows) + plain_per_epoch) // _BATCH_SENTENCES)
+        optimizer = torch.optim.Adam(net.parameters(), lr=net.learning_rate, fused=True)
         epochs = epochs or net.epochs
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
         for _ in tqdm(range(epochs), "tagger", unit="epoch", **bar_options(progress, total=epochs)):
-            rows = torch.cat([labelled, plain[torch.randperm(len(plain))[:some]]])
+            drawn = plain_rows[torch.randperm(len(plain_rows))[:plain_per_epoch]]
+            rows = torch.cat([labelled_rows, drawn])
             for batch in _shuffled_batches(rows, data):
                 optimizer.zero_grad()
                 sentences, tags = zip(*(data[i] for i in batch), strict=True)
@@ -169,10 +170,10 @@ def train_tagger(
 def _shuffled_batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> Iterator[list[int]]:
     """The rows in random order, in batches of about equal lengths, which need little padding."""
     order = rows[torch.randperm(len(rows))].tolist()
-    lots = [
+    chunks = [
         order[k : k + 16 * _BATCH_SENTENCES] for k in range(0, len(order), 16 * _BATCH_SENTENCES)
     ]
-    order = [i for lot in lots for i in sorted(lot, key=lambda i: len(data[i][1]))]
+    order = [i for chunk in chunks for i in sorted(chunk, key=lambda i: len(data[i][1]))]
     for k in torch.randperm(-(-len(order) // _BATCH_SENTENCES)).tolist():
         yield order[k * _BATCH_SENTENCES : (k + 1) * _BATCH_SENTENCES]
 
@@ -234,10 +235,10 @@ def load_tagger(folder: StrPath) -> Tagger:
 
 
 # --------------------------------------------------------------------------- its two policies
-def _threshold_policy(name: str, tagger: Tagger, plain: float) -> Policy:
+def _threshold_policy(name: str, tagger: Tagger, plain_score_limit: float) -> Policy:
     """A policy that flags words whose probability of being plain, by ``tagger``, is under
-    ``plain``."""
-    policy = detector_policy(name, tagger.kinds, tagger.probabilities, plain)
+    ``plain_score_limit``."""
+    policy = detector_policy(name, tagger.kinds, tagger.probabilities, plain_score_limit)
     taught_by = (tagger.taught_by,) if tagger.taught_by else ()
     return replace(policy, taught_by=taught_by, own_words=False)
 
@@ -247,7 +248,7 @@ def tagger_policy(tagger: Tagger) -> Policy:
     threshold (A.4: 0.3), whatever else is masked
     (:func:`crtlib.screening.policy.stable_under_masking`)."""
     return stable_under_masking(
-        _threshold_policy("tagger", tagger, plain_score_limit(tagger.threshold))
+        _threshold_policy("tagger", tagger, plain_score_limit_at(tagger.threshold))
     )
 
 
@@ -258,8 +259,8 @@ def conservative_tagger_policy(tagger: Tagger) -> Policy:
     A plain score of more than one half leaves no room for a tag, so one limit of at least one half
     covers both. As this limit is at least 1 - ``threshold``, it flags all that ``pi`` flags.
     """
-    plain = max(0.5, round(1 - tagger.threshold / 3, 6))
-    return _threshold_policy("tagger_conservative", tagger, plain)
+    plain_score_limit = max(0.5, round(1 - tagger.threshold / 3, 6))
+    return _threshold_policy("tagger_conservative", tagger, plain_score_limit)
 
 
 def load_tagger_policy(folder: str) -> Policy:

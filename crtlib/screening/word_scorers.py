@@ -27,9 +27,9 @@ from crtlib.text.records import MASK
 
 HIDDEN_WIDTH = 64  # of features and of the hidden state
 _FEATURE_BUCKETS = 2**14  # of hashed features; 0 means no feature
-_PADDED_LOT_TEXTS = 128  # the most texts that are scored at once where they are padded,
-_PADDED_LOT_TOKENS = 2**16  # and the most tokens in them
-_EQUAL_LOT_TOKENS = 2**8  # tokens that are scored at once where nothing is padded
+_PADDED_CHUNK_TEXTS = 128  # the most texts that are scored at once where they are padded,
+_PADDED_CHUNK_TOKENS = 2**16  # and the most tokens in them
+_EQUAL_CHUNK_TOKENS = 2**8  # tokens that are scored at once where nothing is padded
 
 TokenisedText = tuple[list[Any], list[int]]
 """The tokens of a text, and for each token the number of its word."""
@@ -46,9 +46,9 @@ def _hash_features(word: str) -> tuple[int, ...]:
 
     Digits are read as 0: a number is known by its shape, and no digits of a number are stored.
     """
-    plain = re.sub(r"\d", "0", word)
-    shape = re.sub(r"[^\W\d_]", "x", re.sub(r"[^\W\d_a-z]", "X", plain))
-    lower = plain.lower()
+    digit_masked = re.sub(r"\d", "0", word)
+    shape = re.sub(r"[^\W\d_]", "x", re.sub(r"[^\W\d_a-z]", "X", digit_masked))
+    lower = digit_masked.lower()
     short = re.sub(r"(.)\1+", r"\1", shape)
     made_of = "".join(sorted(set(shape))) + str(len(shape))
     parts = (lower, lower[:3], lower[-3:], shape, short, made_of)
@@ -57,30 +57,30 @@ def _hash_features(word: str) -> tuple[int, ...]:
     )
 
 
-def _lots_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Lots of rows of about equal lengths, the longest first; a lot of long rows holds fewer."""
+def _chunks_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Chunks of rows of about equal lengths, the longest first; one of long rows holds fewer."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     while order:
-        size = max(1, min(_PADDED_LOT_TEXTS, _PADDED_LOT_TOKENS // lengths[order[-1]]))
+        size = max(1, min(_PADDED_CHUNK_TEXTS, _PADDED_CHUNK_TOKENS // lengths[order[-1]]))
         yield order[-size:]
         del order[-size:]
 
 
-def _lots_of_equal_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Lots of rows of one length. That length alone decides how many are in a lot: where too few
-    are left, the last one is repeated.
+def _chunks_of_equal_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Chunks of rows of one length. That length alone decides how many are in a chunk: where too
+    few are left, the last one is repeated.
 
-    >>> [len(lot) for lot in _lots_of_equal_length([64, 100, 64, 64, 64, 64])]
+    >>> [len(chunk) for chunk in _chunks_of_equal_length([64, 100, 64, 64, 64, 64])]
     [4, 4, 2]
     """
     rows_of = dict[int, list[int]]()
     for row, length in enumerate(lengths):
         rows_of.setdefault(length, []).append(row)
     for length, rows in rows_of.items():
-        size = max(1, _EQUAL_LOT_TOKENS // length)
+        size = max(1, _EQUAL_CHUNK_TOKENS // length)
         for k in range(0, len(rows), size):
-            lot = rows[k : k + size]
-            yield lot + lot[-1:] * (size - len(lot))
+            chunk = rows[k : k + size]
+            yield chunk + chunk[-1:] * (size - len(chunk))
 
 
 class WordScorer(nn.Module, ABC):
@@ -96,9 +96,14 @@ class WordScorer(nn.Module, ABC):
     on. None: the tags are these.
     """
 
-    rate, epochs, plain = 6e-3, 14, 2
+    learning_rate = 6e-3
+    epochs = 14
+    plain_points_per_labelled = 2  # points without a secret, for each with one, in an epoch
     version = 2  # of the tokens, of the saved files, and of the digests of what taught it
-    piece, beside, padded, weight = 2**11, 2**8, True, 1.0
+    piece = 2**11
+    beside = 2**8
+    padded = True
+    weight = 1.0
     columns: FloatArray | None = None
 
     @abstractmethod
@@ -111,16 +116,16 @@ class WordScorer(nn.Module, ABC):
     def loss(self, sentences: Sequence[TokenisedText], tags: Sequence[Sequence[int]]) -> Tensor:
         """The cross entropy of the tokens' tags. Where a word begins a secret, its first token
         begins it and its later tokens go on with it."""
-        lots, targets = [], list[int]()
+        pieces, targets = [], list[int]()
         for (tokens, words), word_tags in zip(sentences, tags, strict=True):
             token_tags = [
                 word_tags[word] + (word_tags[word] % 2 and word == last)
                 for word, last in zip(words, [-1, *words[:-1]], strict=True)
             ]
             for k in range(0, len(tokens), self.piece):
-                lots.append(tokens[k : k + self.piece])
+                pieces.append(tokens[k : k + self.piece])
                 targets += token_tags[k : k + self.piece]
-        scores = self(lots)
+        scores = self(pieces)
         weight = torch.full((scores.shape[1],), self.weight).index_fill(0, torch.tensor(0), 1.0)
         return F.cross_entropy(scores, torch.tensor(targets), weight)
 
@@ -138,11 +143,11 @@ class WordScorer(nn.Module, ABC):
         Guarantee:
             A text has the same probabilities whatever the other texts are, so no secret decides
             what is flagged in another text. Padded texts are read in double precision. The others
-            are read with texts of their length, in lots whose shape that length alone decides.
+            are read with texts of their length, in chunks whose shape that length alone decides.
             ``tests/screening/test_tagger.py::test_an_encoder_says_the_same_in_2000_companies``.
         """
         net = copy.deepcopy(self).double() if self.padded else self
-        lots_of = _lots_of_similar_length if self.padded else _lots_of_equal_length
+        chunks_of = _chunks_of_similar_length if self.padded else _chunks_of_equal_length
         pieces = [
             (n, start)
             for n, (tokens, _) in enumerate(sentences)
@@ -153,10 +158,10 @@ class WordScorer(nn.Module, ABC):
             sentences[n][0][max(0, start - self.beside) : start + reach] for n, start in pieces
         ]
         scores_of_pieces = dict[tuple[int, int], Tensor]()
-        for rows in lots_of(list(map(len, texts))):
-            lots = [texts[i] for i in rows]
-            scores_of_lots = net(lots).softmax(-1).split(list(map(len, lots)))
-            for i, scores in zip(rows, scores_of_lots, strict=True):
+        for rows in chunks_of(list(map(len, texts))):
+            chunk = [texts[i] for i in rows]
+            scores_of_chunk = net(chunk).softmax(-1).split(list(map(len, chunk)))
+            for i, scores in zip(rows, scores_of_chunk, strict=True):
                 first = min(pieces[i][1], self.beside)
                 scores_of_pieces[pieces[i]] = scores[first : first + self.piece]
         for n, pieces_of_text in itertools.groupby(pieces, itemgetter(0)):
@@ -183,10 +188,10 @@ class HashedFeatureNet(WordScorer):
         at = word_spans(text)
         return [_hash_features(text[a:b]) for a, b in at], list(range(len(at)))
 
-    def forward(self, lots: Sequence[Sequence[tuple[int, ...]]]) -> Tensor:
+    def forward(self, texts: Sequence[Sequence[tuple[int, ...]]]) -> Tensor:
         """Features of the words of several texts -> (words, tags) scores of all."""
-        lengths = torch.tensor([len(lot) for lot in lots])
-        rows = [torch.from_numpy(np.array(lot)) for lot in lots]
+        lengths = torch.tensor([len(text) for text in texts])
+        rows = [torch.from_numpy(np.array(text)) for text in texts]
         features = pad_sequence(rows, batch_first=True)  # 0 where there is no word
         shape = features.shape[:2]
         if self.training:  # for words not seen yet: some lose their letters and keep their shape
@@ -205,8 +210,12 @@ class EncoderScorer(WordScorer):
     """Tokens -> a score for each tag, by a ``body`` from transformers whose embeddings are not
     trained. A text is scored only together with others of its length, so nothing is padded."""
 
-    rate, epochs, plain = 1e-4, 6, 20
-    version, padded, weight = 3, False, 3.0  # most tokens belong to no secret
+    learning_rate = 1e-4
+    epochs = 6
+    plain_points_per_labelled = 20
+    version = 3
+    padded = False
+    weight = 3.0  # most tokens belong to no secret
 
     def __init__(self, body: nn.Module, tokenizer: Any) -> None:
         super().__init__()
@@ -226,16 +235,16 @@ class EncoderScorer(WordScorer):
         pairs = [(t, k) for k, tokens in enumerate(cut) for t in tokens or [unknown]]
         return [t for t, _ in pairs], [k for _, k in pairs]
 
-    def forward(self, lots: Sequence[Sequence[int]]) -> Tensor:
+    def forward(self, texts: Sequence[Sequence[int]]) -> Tensor:
         """Tokens of several texts -> (tokens, tags) scores of all, one text after another."""
         start, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         before, after = ([t] * (t is not None) for t in (start, end))
-        full = [torch.tensor([*before, *lot, *after]) for lot in lots]
+        full = [torch.tensor([*before, *text, *after]) for text in texts]
         there = pad_sequence([torch.ones_like(x) for x in full], batch_first=True)
         tokens = pad_sequence(full, batch_first=True)
         logits = self.body(tokens, attention_mask=there).logits
         first = len(before)
-        return torch.cat([s[first : first + len(x)] for s, x in zip(logits, lots, strict=True)])
+        return torch.cat([s[first : first + len(x)] for s, x in zip(logits, texts, strict=True)])
 
     def save(self, folder: Path) -> None:
         """Write what :func:`build_blank_encoder` reads in addition to the weights."""

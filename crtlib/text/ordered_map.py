@@ -24,7 +24,7 @@ BATCHES_AHEAD = 8
 
 def map_in_order(
     call: Callable[[In], Out],
-    lots: Iterator[In],
+    batches: Iterator[In],
     executor: Executor | None,
     shards: Shards | None = None,
 ) -> Iterator[tuple[In, Out]]:
@@ -33,13 +33,13 @@ def map_in_order(
     computed again, and any other is kept there: it must be a JSON value, and tuples come back as
     lists."""
 
-    def begin(number: int, lot: In) -> tuple[In, Callable[[], Out]]:
+    def begin(number: int, batch: In) -> tuple[In, Callable[[], Out]]:
         known = shards.read(str(number)) if shards else None
         if known is not None:
-            return lot, lambda: known
+            return batch, lambda: known
         if executor is None:
-            return lot, partial(keep, number, lambda: call(lot))
-        return lot, partial(keep, number, executor.submit(call, lot).result)
+            return batch, partial(keep, number, lambda: call(batch))
+        return batch, partial(keep, number, executor.submit(call, batch).result)
 
     def keep(number: int, result: Callable[[], Out]) -> Out:
         found = result()
@@ -47,9 +47,9 @@ def map_in_order(
             shards.write(str(number), found)
         return found
 
-    begun = itertools.starmap(begin, enumerate(lots))
+    begun = itertools.starmap(begin, enumerate(batches))
     ahead = list(itertools.islice(begun, BATCHES_AHEAD if executor else 1))
     while ahead:
-        lot, result = ahead.pop(0)
-        yield lot, result()
+        batch, result = ahead.pop(0)
+        yield batch, result()
         ahead += itertools.islice(begun, 1)

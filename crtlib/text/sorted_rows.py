@@ -68,8 +68,8 @@ class RowSorter:
     def add(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         """Add rows to a table, some thousands at a time."""
         schema, rows = self.schemas[table], iter(rows)
-        while lot := list(itertools.islice(rows, ROWS_PER_BATCH)):
-            pairs = zip(zip(*lot, strict=True), schema.types, strict=True)
+        while chunk := list(itertools.islice(rows, ROWS_PER_BATCH)):
+            pairs = zip(zip(*chunk, strict=True), schema.types, strict=True)
             batch = pa.record_batch([pa.array(*pair) for pair in pairs], schema)
             self.waiting[table].append(batch)
             self.size += batch.nbytes

@@ -96,17 +96,17 @@ class BpeTokenizer:
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """``BOS tokens EOS`` for each text."""
-        return [*self._encode_in_lots(texts)]
+        return [*self._encode_in_chunks(texts)]
 
     def encode_flat(self, texts: Iterable[str]) -> RaggedArray:
         """As :meth:`encode`, in one array of four bytes a token."""
-        return RaggedArray.of(self._encode_in_lots(texts))
+        return RaggedArray.of(self._encode_in_chunks(texts))
 
-    def _encode_in_lots(self, texts: Iterable[str]) -> Iterator[list[int]]:
+    def _encode_in_chunks(self, texts: Iterable[str]) -> Iterator[list[int]]:
         rest = iter(texts)
-        while lot := list(itertools.islice(rest, TEXTS_AT_ONCE)):
-            for e in self._tokenizer.encode_batch(lot, add_special_tokens=False):
-                yield [self.bos, *e.ids, self.eos]
+        while chunk := list(itertools.islice(rest, TEXTS_AT_ONCE)):
+            for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
+                yield [self.bos, *encoding.ids, self.eos]
 
     def token_ends(self, texts: Iterable[str]) -> list[list[int]]:
         """For each token that :meth:`encode` makes, the number of characters of its text up to its

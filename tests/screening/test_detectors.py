@@ -72,11 +72,11 @@ def model(tmp_path_factory):
 
 
 def test_a_local_transformers_model(model):
-    policy = ner.ner_policy(str(model), plain=0.5)
+    policy = ner.ner_policy(str(model), plain_score_limit=0.5)
     text = f"call ada lovelace, now. {MASK}"
     assert policy.learned and policy.name == f"ner:{model}"
     assert found(policy(points(text))[0], text) == [("PER", "ada lovelace"), ("LOC", "now")]
-    strict = ner.ner_policy(str(model), plain=1e-6)
+    strict = ner.ner_policy(str(model), plain_score_limit=1e-6)
     assert strict(points(text)) == [()]
     assert policy(points("", " ", MASK)) == [(), (), ()]
     named = policy_names.policy_by_name(f"ner:{model}")
@@ -84,7 +84,7 @@ def test_a_local_transformers_model(model):
 
 
 def test_the_conservative_policy_flags_what_is_not_surely_plain(model):
-    pi = ner.ner_policy(str(model), plain=1e-3)
+    pi = ner.ner_policy(str(model), plain_score_limit=1e-3)
     pi_c = policy_names.policy_by_name(f"ner_conservative:{model}")
     text = "call ada now"
     assert pi(points(text)) == [()]
@@ -94,7 +94,7 @@ def test_the_conservative_policy_flags_what_is_not_surely_plain(model):
 
 def test_words_beyond_the_context_are_read(model):
     text = "call . " * 30 + "ada lovelace " + "call . " * 30 + "now"
-    policy = ner.ner_policy(str(model), plain=0.5)
+    policy = ner.ner_policy(str(model), plain_score_limit=0.5)
     assert found(policy(points(text))[0], text) == [("PER", "ada lovelace"), ("LOC", "now")]
     assert policy(points("call", text, "ada"))[1] == policy(points(text))[0]
 
@@ -243,7 +243,7 @@ def test_a_model_sees_the_turns_own_words_and_not_who_speaks(model):
             ),
         ),
     )
-    policy = ner.ner_policy(str(model), plain=0.5)
+    policy = ner.ner_policy(str(model), plain_score_limit=0.5)
     assert found(policy(points("now: call ada"))[0], "now: call ada")[0] == ("LOC", "now")
     for unit, expected in (("turn", [["ada"], ["now"]]), ("dialogue", [["ada", "now"]])):
         some = data_points.make_points(corpus, unit)
@@ -263,10 +263,10 @@ def test_tags_of_every_style_are_read():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: policy_values.plain_score_limit(0.0), r"must be in \(0, 1\]"),
+        (lambda: policy_values.plain_score_limit_at(0.0), r"must be in \(0, 1\]"),
         (
-            lambda: policy_values.detector_policy("d", ("A",), None, plain=1.5),
-            r"plain=1.5: must be in",
+            lambda: policy_values.detector_policy("d", ("A",), None, plain_score_limit=1.5),
+            r"plain_score_limit=1.5: must be in",
         ),
         (
             lambda: policy_names.policy_by_name("ner:/no/such/folder"),

@@ -23,7 +23,7 @@ from crtlib.screening import (
 from crtlib.screening.detectors import (
     detector_policy,
     join_flagged_words,
-    plain_score_limit,
+    plain_score_limit_at,
     trim_plain_words,
     word_spans,
 )
@@ -68,7 +68,7 @@ def test_the_conservative_policy_flags_every_character_that_pi_flags(learned):
 
 def asked_once(made):
     """The tagger's pi without what it asks with spans masked."""
-    plain = plain_score_limit(made.threshold)
+    plain = plain_score_limit_at(made.threshold)
     return replace(
         detector_policy("tagger", made.kinds, made.probabilities, plain), own_words=False
     )
