@@ -12,6 +12,7 @@ import pytest
 
 from crtbook import tables
 from crtbook.claims import ledger
+from crtbook.claims.claim import load_claims_file
 from crtbook.figures.tables import UNSAID, is_unsaid, keep_for_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,3 +227,55 @@ def test_a_cell_of_numbers_is_read_at_a_glance(path):
             assert len(long) < 13, long[:3]
             if "Recorded seeds of each point" in html:
                 assert html.lstrip().startswith("<details>")
+
+
+def test_the_chapter_on_extraction_tells_both_tables():
+    """It said that what can be guessed stays, and showed 48 probes; of 480 it falls to nothing."""
+    chapter = json.loads((ROOT / "book/chapters/extraction.ipynb").read_text("utf-8"))
+    said = plain.stored_values(chapter["cells"])
+    runs = tables.load_recorded("probes_laptop")
+    of = runs[runs.metric.isin(["memorised", "generalised"])]
+    of = of.groupby(["metric", "hidden", "noise_multiplier"]).value.agg(["mean", "sum"])
+    for width, counts in of.loc["generalised"]["sum"].groupby("hidden"):
+        listed = ", ".join(f"{n:.0f}" for n in counts)
+        assert f"{listed} at width {width}" in said["ex_more_guessed"]
+    for name, noise in (("ex_more_zero", 0.0), ("ex_more_small", 0.1)):
+        share = 100 * of.loc["memorised"]["mean"].xs(noise, level=1) / 480
+        assert said[name] == f"{share.min():.0f} to {share.max():.0f} %"
+
+
+@pytest.mark.parametrize("name", ["canary", "membership", "utility"])
+def test_the_epochs_at_the_papers_size_are_those_of_the_runs(name):
+    """All were said to have a tenth; S-DP has 6 %, and DP-SGD 20 %."""
+    chapter = json.loads((ROOT / f"book/chapters/{name}.ipynb").read_text("utf-8"))
+    prose = "\n".join("".join(c["source"]) for c in chapter["cells"])
+    (figure,) = (f for f in load_claims_file("figures") if f["id"] == "crt-3")
+    runs = tables.load_recorded("crt_paper").groupby("method").epochs.unique()
+    for method, words in (("sgd", "non-private training"), ("crt", "CRT"), ("dpsgd", "DP-SGD"),
+                          ("selective", "S-DP")):  # fmt: skip
+        (epochs,), whole = runs[method], figure["epochs"][method]
+        share = f"{100 * epochs / whole:.0f} %"
+        told = rf"{epochs:.0f}( epochs)? of {words} instead of {whole} \({share}\)"
+        assert re.search(told, prose)
+
+
+def test_the_ratio_of_the_pretrained_model_is_judged_by_the_ledger():
+    """It was called "close to, or below, it by our rule", of two seeds with one epoch."""
+    said = plain.stored_values(
+        json.loads((ROOT / "book/chapters/pretrained.ipynb").read_text("utf-8"))["cells"]
+    )
+    for corpus in ("customersim", "schema_guided"):
+        cell = {"dialogues": 16, "model": "pretrained", "metric": "valid_ppl_words"}
+        row = ledger.find_row("crt-f2-gpt-pretrained", corpus=corpus, **cell)
+        assert said[f"judged-{corpus}"].startswith(f"{row.verdict} (")
+
+
+def test_the_longer_steps_of_the_engine_are_those_of_the_file():
+    said = plain.stored_values(
+        json.loads((ROOT / "book/chapters/engine.ipynb").read_text("utf-8"))["cells"]
+    )
+    rows = json.loads((ROOT / "data/results/benchmark_private_step.json").read_text())["rows"]
+    for engine, name in (("ours", "longer_ours"), ("opacus-hooks", "longer_hooks")):
+        of = [row["ratio_median"] for row in rows
+              if row["engine"] == engine and not row["model"].startswith("book-")]  # fmt: skip
+        assert (said[f"{name}_low"], said[f"{name}_high"]) == (f"{min(of):.2f}", f"{max(of):.2f}")

@@ -153,6 +153,17 @@ def test_the_picture_of_the_readme_is_of_recorded_runs():
     )
 
 
+def test_how_far_seeds_lie_apart_is_read_from_the_recorded_runs():
+    """ "Three seeds of deduplication differ by 40 %", when five were recorded, by 58 %."""
+    page = computed.FIGURES.read_text("utf-8")
+    assert computed.insert_spread_of_seeds(page) == page, "python book/computed.py"
+    runs = tables.load_recorded("crt_paper").query("metric == 'test_ppl_words' and gamma == 0.1")
+    of = runs[runs.method == "dedup"].value
+    assert f"{100 * (of.max() / of.min() - 1):.0f} % for deduplication ({len(of)})" in page
+    with pytest.raises(AssertionError, match="one sentence"):
+        computed.insert_spread_of_seeds("Seeds lie apart.")
+
+
 def test_what_we_know_is_what_the_ledger_says():
     for path, text in computed.render_what_we_know(computed.ledger.load_ledger()).items():
         assert path.read_text(encoding="utf-8") == text, "python book/computed.py"

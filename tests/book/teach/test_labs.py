@@ -328,6 +328,15 @@ def test_what_a_task_asks_for_decides_what_an_answer_earns():
     assert attack.score_reconstruction(sure, np.array([1, 0]), "odds") < -3
 
 
+def test_what_a_lab_asks_to_hand_in_is_graded():
+    """The defence lab told of rounds in which teams attack each other, which no program runs."""
+    for name in ("lab_attack", "lab_defence"):
+        cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text("utf-8"))["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+        assert {*re.findall(r'"lab": "(\w+)"', text)} <= {*grading.LABS}
+        assert "by hand: no command" not in text
+
+
 def test_the_defence_lab_is_solved_from_its_rules(tmp_path):
     plan = {"method": "crt", "policy": PATTERNS, "epochs": 2, "pub_passes": 2}
     plan |= {"conservative": "everything"}
