@@ -155,7 +155,7 @@ def _describe_seeds_needed(e: Evidence, *, never: bool) -> str:
             f"more than {most} seeds would be needed, even if the mean lies at the most favourable"
             " end of its interval"
         )
-    kind = "new seeds, looked at once," if "by the first" in e.rule else "seeds"
+    kind = "new seeds, looked at once," if "by the first" in e.rule + e.why else "seeds"
     if e.seeds_to_decide > most:
         return f"{e.fewest_seeds_to_decide:g} {kind} or more would be needed"
     return f"about {e.seeds_to_decide:g} {kind} would be needed"
@@ -196,7 +196,7 @@ def _plan_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mappin
             if e.seeds_to_decide <= statistics.MAX_SEEDS
             else e.fewest_seeds_to_decide
         )
-        seeds += have if "by the first" in e.rule else 0
+        seeds += have if "by the first" in e.rule + e.why else 0
     else:
         seeds = 2 * have
     seeds = next((n for n in SEED_COUNTS if n >= max(seeds, have + 1 - new)), seeds)

@@ -260,7 +260,13 @@ def _gain_of_arm(rows: DataFrame) -> float:
 
 
 def _discount_unsettled_arms(
-    claim: Claim, cell: DataFrame, longer: DataFrame, metric: str, evidence: Evidence
+    claim: Claim,
+    cell: DataFrame,
+    longer: DataFrame,
+    metric: str,
+    evidence: Evidence,
+    *,
+    all_seeds: bool,
 ) -> Evidence:
     """Evidence from two perplexities or accuracies, without what a longer training of an arm could
     change. The value of an arm that has not settled may be too bad. That a ratio is worse than 1
@@ -280,7 +286,8 @@ def _discount_unsettled_arms(
         if arm in late or _late_fall(rows) <= statistics.MAX_SETTLED_GAIN:
             continue
         instead = select_rows(longer, load_terms()["arms"][getattr(claim, arm)])
-        with_longer = _judge_comparison(claim, pd.concat([cell.drop(rows.index), instead]), metric)
+        instead_of_cell = pd.concat([cell.drop(rows.index), instead])
+        with_longer = _judge_comparison(claim, instead_of_cell, metric, all_seeds=all_seeds)
         if with_longer is None:
             continue
         evidence = replace(
@@ -314,7 +321,9 @@ def _seeds_at_first_look(claim: Claim, cell: DataFrame) -> int:
     )
 
 
-def _judge_comparison(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
+def _judge_comparison(
+    claim: Claim, cell: DataFrame, metric: str, *, all_seeds: bool = False
+) -> Evidence | None:
     x = value_per_seed(cell, claim.left, metric, claim.at, claim.reduce)
     unit, line, arms, first = (
         "",
@@ -370,7 +379,12 @@ def _judge_comparison(claim: Claim, cell: DataFrame, metric: str) -> Evidence | 
     if x.empty:
         return None
     evidence = statistics.judge_mean(
-        x.tolist(), side=claim.side, line=line, unit=unit, seeds_at_first_look=first
+        x.tolist(),
+        side=claim.side,
+        line=line,
+        unit=unit,
+        seeds_at_first_look=first,
+        all_seeds=all_seeds,
     )
     few = f"{len(x)} of {runs} runs give a number" * (len(x) < runs)
     why = "; ".join(filter(None, (evidence.why, few)))
@@ -383,14 +397,21 @@ def _read_other_texts(arms: list[DataFrame]) -> bool:
     return len({methods.method_by_name(name).reads_raw for name in names}) > 1
 
 
-def _judge_attack(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
+def _judge_attack(
+    claim: Claim, cell: DataFrame, metric: str, *, all_seeds: bool = False
+) -> Evidence | None:
     rows = attack_points(cell, claim.left, claim.attack, metric)
     if rows.empty:
         return None
     first, missed = _seeds_at_first_look(claim, cell), metric not in OF_ALL
     if claim.measure == "leaks":
         return statistics.judge_leak_everywhere(
-            claim.attack, rows, seeds=claim.seeds, seeds_at_first_look=first, missed=missed
+            claim.attack,
+            rows,
+            seeds=claim.seeds,
+            seeds_at_first_look=first,
+            all_seeds=all_seeds,
+            missed=missed,
         )
     base = [p for _, p in attack_points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
     p_values = [statistics.leak_p_value(claim.attack, p.value, p.spread) for p in base]
@@ -405,11 +426,14 @@ def _judge_attack(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None
         seeds=claim.seeds,
         power=max(signals, default=np.nan),
         seeds_at_first_look=first,
+        all_seeds=all_seeds,
         missed=missed,
     )
 
 
-def _judge_level(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
+def _judge_level(
+    claim: Claim, cell: DataFrame, metric: str, *, all_seeds: bool = False
+) -> Evidence | None:
     x = value_per_seed(cell, claim.left, metric, claim.at)
     if x.empty:
         return None
@@ -433,9 +457,6 @@ def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, di
         exact = statistics.judge_calculation(number, words, side=claim.side, line=claim.line)
         yield exact, {"source": "calculated", "edition": "exact", "corpus": "", "model": ""}
         return
-    judge = {"leaks": _judge_attack, "calm": _judge_attack, "level": _judge_level}.get(
-        claim.measure, _judge_comparison
-    )
     for name in claim.tables:
         if name in load_terms()["longer"].values() and claim.at != "picked":
             continue  # used only for what trainings reach, in place of shorter ones
@@ -449,15 +470,42 @@ def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, di
             is_longer = cell_rows.get("longer", no_run)
             cell, longer = cell_rows[~is_longer], cell_rows[is_longer]
             for metric in claim.metrics:
-                if (evidence := judge(claim, cell, metric)) is not None:
-                    if claim.at == "picked" and evidence.comparable:
-                        evidence = _discount_unsettled_arms(claim, cell, longer, metric, evidence)
-                    if any(c not in cell or set(cell[c]) != {v} for c, v in claim.own.items()):
-                        evidence = replace(evidence, comparable=False, why=claim.why)
-                    if name in load_terms()["longer"].values():
-                        evidence = replace(evidence, margins=(*evidence.margins, "longer"))
-                    where = _describe_cell(claim, cell, name, metric, evidence.seeds_of_interval)
-                    yield _discount_short_runs(claim, cell, evidence), where
+                evidence = _measure_cell(claim, cell, longer, name, metric)
+                if evidence is None:
+                    continue
+                if "fewest" in evidence.margins:  # it was looked at more than once
+                    every = _measure_cell(claim, cell, longer, name, metric, all_seeds=True)
+                    evidence = replace(evidence, by_all_seeds=every)
+                where = _describe_cell(claim, cell, name, metric, evidence.seeds_of_interval)
+                yield evidence, where
+
+
+def _measure_cell(
+    claim: Claim,
+    cell: DataFrame,
+    longer: DataFrame,
+    name: str,
+    metric: str,
+    *,
+    all_seeds: bool = False,
+) -> Evidence | None:
+    """The evidence of one cell of the edition ``name``, without what short or unsettled runs cannot
+    show. A test for one look reads the seeds of the first one, or ``all_seeds``."""
+    judge = {"leaks": _judge_attack, "calm": _judge_attack, "level": _judge_level}.get(
+        claim.measure, _judge_comparison
+    )
+    evidence = judge(claim, cell, metric, all_seeds=all_seeds)
+    if evidence is None:
+        return None
+    if claim.at == "picked" and evidence.comparable:
+        evidence = _discount_unsettled_arms(
+            claim, cell, longer, metric, evidence, all_seeds=all_seeds
+        )
+    if any(c not in cell or set(cell[c]) != {v} for c, v in claim.own.items()):
+        evidence = replace(evidence, comparable=False, why=claim.why)
+    if name in load_terms()["longer"].values():
+        evidence = replace(evidence, margins=(*evidence.margins, "longer"))
+    return _discount_short_runs(claim, cell, evidence)
 
 
 def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, sources: Sources) -> bool:

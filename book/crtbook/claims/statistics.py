@@ -21,7 +21,8 @@ Seeds are added to a row that is open, and looking again makes errors more likel
 looked at more than once is judged by a test that may be repeated at any time: means of pairs that
 are near normal by :func:`repeated_look_mean_p_value`, shares by
 :func:`repeated_look_share_p_value`. Everything else is judged only by the seeds of its first look
-(``seeds_at_first_look``).
+(``seeds_at_first_look``), and only if all its seeds together, by the same test, have the same
+verdict (:func:`keep_confirmed`).
 """
 
 import math
@@ -148,6 +149,8 @@ class Evidence:
     """Whether some points confirm the claim and others do not."""
     comparable: bool = True
     """Whether the paper's number and ours, or the two arms, can be compared."""
+    by_all_seeds: "Evidence | None" = None
+    """For a row that was judged by the seeds of its first look: the same test of all its seeds."""
 
 
 def decide_verdict(e: Evidence, *, seeds: int = MIN_SEEDS) -> str:
@@ -176,8 +179,39 @@ def holm_adjust(p: Sequence[float]) -> list[float]:
 
 
 def correct_in_family(rows: Sequence[Evidence], *, seeds: int = MIN_SEEDS) -> list[Evidence]:
-    """The rows with p-values that hold for all of them together. Rows that are exact or have fewer
-    than ``seeds`` seeds do not count in the correction."""
+    """The rows with p-values that hold for all of them together, and without what the seeds of a
+    first look show alone (:func:`keep_confirmed`). Rows that are exact or have fewer than ``seeds``
+    seeds do not count in the correction."""
+    first = _correct_by_holm(rows, seeds=seeds)
+    if all(e.by_all_seeds is None for e in rows):
+        return first
+    every = _correct_by_holm([e.by_all_seeds or e for e in rows], seeds=seeds)
+    return [
+        e if e.by_all_seeds is None else keep_confirmed(e, of_all, seeds=seeds)
+        for e, of_all in zip(first, every, strict=True)
+    ]
+
+
+def keep_confirmed(first: Evidence, every: Evidence, *, seeds: int = MIN_SEEDS) -> Evidence:
+    """What the seeds of a ``first`` look decide, if all seeds (``every``) have the same verdict by
+    the same test; otherwise it decides nothing. Both are corrected in their family."""
+    verdict, of_all = (decide_verdict(e, seeds=seeds) for e in (first, every))
+    if verdict in (OPEN, UNDECIDABLE, INCOMPARABLE, of_all):
+        return first
+    p = min(every.p_true, every.p_false)
+    told = of_all if of_all not in (OPEN, UNDECIDABLE) else f"not decided (p = {p:.2g})"
+    why = f"by the first seeds alone: {verdict}; by all of them: {told}"
+    return replace(
+        first,
+        p_true=1.0,
+        p_false=1.0,
+        p_worse=1.0,
+        part=False,
+        why="; ".join(filter(None, (first.why, why))),
+    )
+
+
+def _correct_by_holm(rows: Sequence[Evidence], *, seeds: int) -> list[Evidence]:
     out = list(rows)
     in_family = [k for k, e in enumerate(rows) if not e.exact and e.comparable and e.seeds >= seeds]
     adjusted = [
@@ -313,16 +347,19 @@ def repeated_look_share_p_value(counts: Sequence[int], of: Sequence[int], line: 
     return float(min(1.0, np.exp(-e.max())))
 
 
-def _p_value_for_looks(values: Sequence[float], line: float, seeds_at_first_look: int) -> float:
+def _p_value_for_looks(
+    values: Sequence[float], line: float, seeds_at_first_look: int, *, all_seeds: bool
+) -> float:
     """p-value for a mean above ``line``, by the test that the number of looks allows:
-    ``seeds_at_first_look`` seeds were there at the first one."""
+    ``seeds_at_first_look`` seeds were there at the first one. A test for one look reads these, or
+    ``all_seeds``."""
     if (
         len(values) >= MIN_SEEDS_FOR_REPEATED_LOOKS
         and len(values) > seeds_at_first_look
         and is_near_normal(values)
     ):
         return repeated_look_mean_p_value(values, line)
-    return mean_above_p_value(values[:seeds_at_first_look], line)
+    return mean_above_p_value(values if all_seeds else values[:seeds_at_first_look], line)
 
 
 INTERVAL = ("value", "low", "high")
@@ -354,11 +391,13 @@ def judge_mean(
     line: float,
     unit: str = "",
     seeds_at_first_look: int = MAX_SEEDS,
+    all_seeds: bool = False,
 ) -> Evidence:
     """Judge the claim that a mean over seeds is "above" or "below" ``line``. "close" means
     equivalence, from 1/``line`` to ``line`` for a ratio; "none" means at most ``line`` from 0,
     either way; "same or below" means below the ``line``, and only true in part where it is above 1.
-    ``seeds_at_first_look`` is the number of seeds when the row was looked at for the first time."""
+    ``seeds_at_first_look`` is the number of seeds when the row was looked at for the first time;
+    with ``all_seeds`` a test for one look reads the others as well."""
     value, low, high = confidence_interval(values)
     equal = len(values) >= MIN_SEEDS and len({*values}) < MIN_DIFFERENT_VALUES
     if equal:
@@ -367,7 +406,10 @@ def judge_mean(
 
     def beyond(end: float, *, up: bool) -> float:
         return _p_value_for_looks(
-            values if up else reverse, end if up else -end, seeds_at_first_look
+            values if up else reverse,
+            end if up else -end,
+            seeds_at_first_look,
+            all_seeds=all_seeds,
         )
 
     worse = 1.0
@@ -478,18 +520,23 @@ def _select_points_with_enough_seeds(
     )
 
 
+def _points_at_first_look(points: DataFrame, seeds: int) -> DataFrame:
+    return points[points.seed.isin(sorted(points.seed.unique())[:seeds])]
+
+
 def judge_leak_everywhere(
     kind: str,
     points: DataFrame,
     *,
     seeds: int = MIN_SEEDS,
     seeds_at_first_look: int = MAX_SEEDS,
+    all_seeds: bool = False,
     missed: bool = True,
 ) -> Evidence:
     """Judge the claim that an attack finds something at each point. ``points`` has gamma, seed,
     value and spread, as for :func:`leak_p_value`. The claim differs where a point is at chance,
     within the margin."""
-    early = points[points.seed.isin(sorted(points.seed.unique())[:seeds_at_first_look])]
+    early = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
     by_gamma, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
     lines, k = (
         {g: chance_level(kind) + chance_margin(kind, g, missed=missed) for g in by_gamma},
@@ -529,7 +576,8 @@ def judge_leak_everywhere(
 
 def judge_no_leak(
     kind: str, points: DataFrame, works: bool, *, idle: bool = False, seeds: int = MIN_SEEDS,
-    power: float = math.nan, seeds_at_first_look: int = MAX_SEEDS, missed: bool = True,
+    power: float = math.nan, seeds_at_first_look: int = MAX_SEEDS, all_seeds: bool = False,
+    missed: bool = True,
 ) -> Evidence:  # fmt: skip
     """Judge the claim that an attack which ``works`` elsewhere finds nothing: equivalence with
     chance, for each seed's mean over all points. It differs where a point is above chance by its
@@ -537,19 +585,19 @@ def judge_no_leak(
     each point lies within its margin. An attack that is ``idle``, at chance even without
     protection, compares nothing; for one that is neither, ``power`` is what a seed adds to its
     signal there."""
-    early = points[points.seed.isin(sorted(points.seed.unique())[:seeds_at_first_look])]
+    early = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
     wide = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
     at = [chance_margin(kind, float(g), missed=missed) for g in wide.columns.to_numpy(float)]
     line, means = chance_level(kind) + float(np.mean(at)), wide.mean(axis=1).tolist()
     _, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
     of_points = min([1.0, *(len(p_values) * p for p in p_values)])
-    of_all_points = (
-        _p_value_for_looks(means, chance_level(kind), seeds_at_first_look)
-        if len(means) >= seeds
-        else 1.0
-    )
+
+    def beyond(values: list[float], end: float) -> float:
+        return _p_value_for_looks(values, end, seeds_at_first_look, all_seeds=all_seeds)
+
+    of_all_points = beyond(means, chance_level(kind)) if len(means) >= seeds else 1.0
     p_false = min(1.0, 2 * of_points, 2 * of_all_points)
-    p_true = _p_value_for_looks([-x for x in means], -line, seeds_at_first_look) if works else 1.0
+    p_true = beyond([-x for x in means], -line) if works else 1.0
     why = "is at chance on non-private training, too"
     why = why if idle else "finds nothing on non-private training either"
     whys = [] if works else [f"the attack {why}"]

@@ -422,6 +422,49 @@ def test_a_row_that_was_looked_at_again_is_judged_by_a_test_that_allows_it():
     assert statistics.judge_leak_everywhere("accuracy", leak).p_true < statistics.ALPHA
 
 
+@pytest.mark.parametrize(
+    ("later", "verdict"),
+    [([1.3], "agrees"), ([0.2], statistics.OPEN), ([1.3, 0.2, 1.3], statistics.OPEN)],
+)
+def test_the_seeds_of_a_first_look_decide_only_what_all_seeds_confirm(later, verdict):
+    """Fault: three seeds decided a row whose fourth spoke against it, and titled a finding."""
+    values, asked = [1.3, 1.31, 1.29, *later], {"side": "above", "line": 1.0}
+    assert not len(values) >= 5 or not statistics.is_near_normal(values)
+    first, every = (
+        statistics.judge_mean(values, **asked, seeds_at_first_look=3, all_seeds=of_all)
+        for of_all in (False, True)
+    )
+    assert told([first]) == ["agrees"]
+    (row,) = statistics.correct_in_family([replace(first, by_all_seeds=every)])
+    assert statistics.decide_verdict(row) == verdict
+    assert ("by the first seeds alone: agrees" in row.why) == (verdict == statistics.OPEN)
+
+
+def test_a_first_look_is_confirmed_after_the_correction_of_its_family():
+    """Alone, all four seeds confirm it; among four rows they do not."""
+    judged = [
+        statistics.judge_mean(
+            [1.3, 1.31, 1.29, 1.1], side="above", line=1.0, seeds_at_first_look=3, all_seeds=of_all
+        )
+        for of_all in (False, True)
+    ]
+    row = replace(judged[0], by_all_seeds=judged[1])
+    other = statistics.judge_mean([0.9, 1.0, 1.2], side="above", line=1.0)
+    assert told([row]) == ["agrees"]
+    assert told([row, other, other, other])[0] == statistics.OPEN
+
+
+@pytest.mark.parametrize("fourth", [0.6, 0.0])
+def test_a_table_that_was_looked_at_with_three_seeds_is_asked_for_all_of_them(fourth):
+    claim = CLAIMS["ours-policy"]
+    table = world(claim, claim.if_true, 4).assign(table="crt_paper")
+    odd = (table.seed == 3) & (table.metric == claim.metric) & (table.gamma == 0.1)
+    table.loc[odd, "value"] = fourth + 0.15
+    (row,) = ledger.judge_claims([claim], {"paper": table}).itertuples()
+    assert "by the first 3 seeds" in row.rule
+    assert row.verdict == ("agrees" if fourth else statistics.OPEN)
+
+
 # --- what a training can still change -------------------------------------------------------------
 def curves(*arms):
     """Rows of arms that each have a curve of validation perplexity, the same for five seeds but for
