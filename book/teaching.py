@@ -67,9 +67,13 @@ def render_glossary() -> str:
     rows = sorted(load_yaml("glossary.yml"), key=lambda row: row["term"].lower())
     for row in rows:
         name = row["chapter"]
-        first = name == "index"
-        title = "the first page" if first else plain.collect_titles()[name]
-        row["where"] = f"[{title}]({'index.md' if first else f'chapters/{name}.ipynb'})"
+        if name == "index":
+            row["where"] = "[the first page](index.md)"
+        elif (page := BOOK / f"{name}.md").is_file():
+            heading = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+            row["where"] = f"[{heading}]({page.name})"
+        else:
+            row["where"] = f"[{plain.collect_titles()[name]}](chapters/{name}.ipynb)"
     return render_template("glossary", rows=rows)
 
 

@@ -44,10 +44,11 @@ def prose(name):
 
 
 def early(term, texts):
-    """The chapters before the defining one that use a term; ``texts`` by name, in order."""
-    names = list(texts)
-    where = names.index(term["chapter"]) if term["chapter"] != "index" else 0
-    return [n for n in names[:where] if re.search(term["find"], texts[n])]
+    """The chapters before the defining one that use a term; ``texts`` by name, in order. A page
+    that defines a term follows all chapters."""
+    names = ["index", *texts, term["chapter"]]
+    where = names.index(term["chapter"])
+    return [n for n in names[1:where] if re.search(term["find"], texts[n])]
 
 
 # --------------------------------------------------------------------------- terms
@@ -58,9 +59,9 @@ def test_no_term_is_used_before_the_chapter_that_defines_it():
 
 
 def test_every_term_is_found_where_it_is_defined():
-    index = (ROOT / "book" / "index.md").read_text()
     for term in TERMS:
-        text = index if term["chapter"] == "index" else prose(term["chapter"])
+        page = ROOT / "book" / f"{term['chapter']}.md"
+        text = page.read_text("utf-8") if page.is_file() else prose(term["chapter"])
         assert re.search(term["find"], text), term["term"]
 
 
@@ -68,6 +69,7 @@ def test_a_term_that_comes_too_early_is_named():
     term = {"chapter": "two", "find": "exposure"}
     assert early(term, {"one": "the exposure of it", "two": "exposure is"}) == ["one"]
     assert early(term, {"one": "nothing", "two": "exposure is"}) == []
+    assert early(term | {"chapter": "page"}, {"one": "nothing", "two": "exposure is"}) == ["two"]
 
 
 # --------------------------------------------------------------------------- data and pages
