@@ -22,9 +22,10 @@ from crtlib.accounting.confidentiality import confidentiality_epsilon as confide
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.privacy_cost import epsilon, noise_multiplier
 from crtlib.accounting.secret_protection import plan_protection as protect
-from crtlib.screening.policy import Policy, register_policy
+from crtlib.screening.policy import Policy
+from crtlib.screening.policy_digests import policy_digest
 from crtlib.screening.policy_names import policy_by_name as policy
-from crtlib.screening.policy_names import policy_digest
+from crtlib.screening.policy_registry import register_policy
 from crtlib.screening.preparation import prepare_points as prepare
 from crtlib.screening.rates import measure_rates as rates
 from crtlib.screening.redaction import redact

@@ -237,13 +237,8 @@ def sample(
         --seed: Seed. [from the operating system]
     """
     from confide.labels import drawing, registry
-    from crtlib.screening.policy_names import (
-        available_policies,
-        check_policy_files_known,
-        parse_policy_name,
-        policy_by_name,
-        policy_digest,
-    )
+    from crtlib.screening.policy_digests import check_policy_files_known, policy_digest
+    from crtlib.screening.policy_names import available_policies, parse_policy_name, policy_by_name
     from crtlib.text.encodings import describe_recoding
 
     listed = [next(parse_policy_name(part.strip()))[0] for part in (seal or "").split(",")]

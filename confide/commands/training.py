@@ -344,12 +344,12 @@ def _write_stamps(stamps: dict[str, str]) -> None:
 
 def _hash_step_inputs(line: list[str]) -> str:
     """A hash of a command line and of the files, folders and policies that it names."""
-    from crtlib.screening import policy_names
+    from crtlib.screening import policy_digests
 
     digest = hashlib.sha256("\0".join(line).encode())
     for option, value in itertools.pairwise(line):
         if option in ("--policy", "--conservative"):
-            digest.update(policy_names.policy_digest(value).encode())
+            digest.update(policy_digests.policy_digest(value).encode())
         elif option != "--out" and Path(value).exists():
             digest.update(outputs.hash_tree(value).encode())
     return digest.hexdigest()

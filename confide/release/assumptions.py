@@ -75,7 +75,8 @@ def assume_of_earlier_texts(entries: Iterable[OdometerEntry], corpus: str) -> li
 def assume_of_labels(record: Mapping[str, Any]) -> list[str]:
     """What the bounds of the rates in a ``record`` assume about the labels that were counted and
     the policies that they judged. A policy is recognized by the files of its own package, not by
-    whatever else it is made of (:func:`crtlib.screening.policy_names.check_policy_files_known`)."""
+    whatever else it is made of
+    (:func:`crtlib.screening.policy_digests.check_policy_files_known`)."""
     labels = record["labels"] or {}
     given = labels.get("drawn") == "given"
     twice = "again" in record["rates"]["trace"]

@@ -14,7 +14,8 @@ from confide.reports import html
 from confide.screening import corpus as screening
 from crtlib import outputs
 from crtlib.files import StrPath
-from crtlib.screening.policy_names import policy_by_name, policy_digest, strip_paths
+from crtlib.screening.policy_digests import policy_digest
+from crtlib.screening.policy_names import policy_by_name, strip_paths
 from crtlib.screening.rate_values import rates_from_json
 from crtlib.screening.secret_outcomes import SECRET_TRAITS
 from crtlib.text import screened_folder

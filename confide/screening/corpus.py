@@ -43,18 +43,12 @@ from crtlib.screening import (
     rates,
 )
 from crtlib.screening.deduplication import TextCounts
-from crtlib.screening.policy import (
-    Policy,
-    Shift,
-    check_text_alone,
-    digest_teaching_person,
-)
+from crtlib.screening.policy import Policy, check_text_alone
+from crtlib.screening.policy_digests import check_policies_unchanged, policy_digest
 from crtlib.screening.policy_names import (
-    check_policies_unchanged,
     conservative_policy_by_name,
     is_from_file,
     policy_by_name,
-    policy_digest,
     strip_paths,
 )
 from crtlib.screening.preparation import (
@@ -65,7 +59,8 @@ from crtlib.screening.preparation import (
 )
 from crtlib.screening.rate_values import RATE_NAMES, PolicyRates, Rate, map_rates, rates_from_json
 from crtlib.screening.redaction import FlaggedSpans
-from crtlib.screening.taught_text import count_teaching_people, measure_shift
+from crtlib.screening.taught_text import Shift, count_teaching_people, measure_shift
+from crtlib.screening.teaching_digests import digest_teaching_person
 from crtlib.text import corpora, corpus_folder, customersim, data_points, screened_folder
 from crtlib.text.ordered_map import map_in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
@@ -597,8 +592,8 @@ def _screening_summary(
         "corpus_sha256": sha,
         "about": about_text,
         "taught_by": {
-            "policy": policy.teachers,
-            "conservative": conservative_policy.teachers,
+            "policy": policy.teaching_hashes,
+            "conservative": conservative_policy.teaching_hashes,
         },
         "taught_people": count_teaching_people(
             (policy, conservative_policy),

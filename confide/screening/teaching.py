@@ -38,7 +38,6 @@ from crtlib.files import StrPath
 from crtlib.screening import rates
 from crtlib.screening.deduplication import TextCounts
 from crtlib.screening.int8_layers import check_exact_products
-from crtlib.screening.policy import Shift
 from crtlib.screening.rate_values import ClusterUnit, PolicyRates
 from crtlib.screening.secret_outcomes import cluster_of
 from crtlib.screening.tagger import (
@@ -49,7 +48,7 @@ from crtlib.screening.tagger import (
     tagger_policy,
     train_tagger,
 )
-from crtlib.screening.taught_text import digest_teaching_points, measure_shift
+from crtlib.screening.taught_text import Shift, digest_teaching_points, measure_shift
 from crtlib.screening.word_scorers import default_backbone, load_encoder
 from crtlib.text import corpora, data_points
 from crtlib.text.records import Point

@@ -26,13 +26,14 @@ from scipy import sparse
 from crtlib.checks import check_allowed, check_choice
 from crtlib.files import StrPath
 from crtlib.screening import value_lists
-from crtlib.screening.policy import Policy, spoken_spans
+from crtlib.screening.policy import Policy
 from crtlib.screening.value_lists import (
     MIN_VALUE_CHARACTERS,
     ListedValue,
     ValueFinder,
     search_form_of,
 )
+from crtlib.text.data_points import spoken_spans
 from crtlib.text.identity import normalise_unit_name
 from crtlib.text.records import Point
 

@@ -41,7 +41,8 @@ from crtlib.checks import check_allowed, check_choice
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.screening import policy_names
-from crtlib.screening.policy_names import policy_by_name, policy_digest, strip_paths
+from crtlib.screening.policy_digests import policy_digest
+from crtlib.screening.policy_names import policy_by_name, strip_paths
 from crtlib.screening.taught_text import count_teaching_people
 from crtlib.text import corpora, data_points, screened_folder
 from crtlib.text.records import Corpus, Point
@@ -178,7 +179,7 @@ def _describe_teachers(name: str, corpus: StrPath) -> dict[str, Any]:
         return {}
     everybody = ((d.user, d.id) for d in corpora.read_dialogues(corpus))
     people = count_teaching_people([policy], everybody)
-    return {"taught_by": policy.teachers, "taught_people": people}
+    return {"taught_by": policy.teaching_hashes, "taught_people": people}
 
 
 def _point_batches(corpus: StrPath, unit: str) -> Iterator[tuple[Point, ...]]:

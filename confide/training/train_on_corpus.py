@@ -60,7 +60,7 @@ from crtlib.models import folder as model_folder
 from crtlib.models import interface, pretrained
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
-from crtlib.screening import policy_names
+from crtlib.screening import policy_digests, policy_names
 from crtlib.screening.policy_changes import describe_planted_misses
 from crtlib.studies import crt_study, study_data, study_run
 from crtlib.studies.crt_study import CrtStudy
@@ -437,7 +437,7 @@ def _prepare_study(
         )
         lines = [line]
     digests = {
-        name: policy_names.policy_digest(name) for name in (study.policy, study.conservative)
+        name: policy_digests.policy_digest(name) for name in (study.policy, study.conservative)
     }
     prepared = _prepare_data(study, other_text)  # refuses before anything is written
     study = study_of_text.choose_hyperparameters_by_size(study, prepared, settings)
@@ -486,7 +486,7 @@ def _finish_study(
 ) -> TrainingResult:
     """Attack the model of a study and make the result, with ``lines`` at the end of its text.
     Raises MachineError if a policy no longer matches its digest."""
-    policy_names.check_policies_unchanged(digests, digests.values())
+    policy_digests.check_policies_unchanged(digests, digests.values())
     rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(study)
     settings = _settings_in_force(study, fitted.schedule)
     facts = training_summary.describe_study(study, fitted, rows) | {"settings": settings}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import crtlib
-from crtlib.screening import policy_names
+from crtlib.screening import policy_digests, policy_names
 from crtlib.screening.rate_values import RATES_ALPHA, PolicyRates, Rate, assumed_rate
 from crtlib.screening.taught_text import count_teaching_people
 from crtlib.studies.crt_study import CrtStudy
@@ -21,7 +21,6 @@ SEEDED_NOISE_REASON = (
 )
 RAW_TEXT_RATES = PolicyRates(assumed_rate(1.0), assumed_rate(1.0), Rate(0, 0, 0.0, "policy"))
 """The rates of a method that reads raw text: nothing is redacted, and all of it is private."""
-TAGGERS = ("tagger", "tagger_conservative")
 """Policies that crtlib teaches from labelled text."""
 PROTECTING_KINDS = {"differential privacy", "Bayesian confidentiality"}
 """The kinds of promise that also cover what a policy passes over."""
@@ -40,7 +39,7 @@ def _json_sha256(value: Any) -> str:
 def policy_hash(name: str) -> str:
     """SHA-256 over what defines a policy: this version of crtlib, its name, the files that it
     reads, and its code if another package supplies it."""
-    return _json_sha256([crtlib.__version__, policy_names.policy_digest(name)])
+    return _json_sha256([crtlib.__version__, policy_digests.policy_digest(name)])
 
 
 def hash_screening(study: CrtStudy, corpus: str) -> str:
@@ -103,7 +102,7 @@ def has_tagger(study: CrtStudy) -> bool:
 
 def names_a_tagger(policy: str) -> bool:
     """Whether a part of a policy, by its name, was taught by labelled text."""
-    return any(part.partition(":")[0] in TAGGERS for part in policy.split("+"))
+    return any(part.partition(":")[0] in policy_names.TAGGER_KINDS for part in policy.split("+"))
 
 
 def count_teachers(study: CrtStudy, d: PreparedData) -> int | None:

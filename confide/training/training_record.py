@@ -320,7 +320,7 @@ def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
         else:
             policy_name = getattr(study, name) if searches or key == "pi_c" else "none"
             shown_name, sha256 = policy_names.strip_paths(policy_name), policy_hash(policy_name)
-            teachers = policy.teachers if searches else None
+            teachers = policy.teaching_hashes if searches else None
         rows[key] = {"name": shown_name, "sha256": sha256, "taught_by": teachers}
         if teachers and people:
             rows[key]["people"] = people

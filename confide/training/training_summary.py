@@ -14,13 +14,13 @@ from confide.training import training_facts
 from confide.training.training_facts import TrainingFacts
 from crtlib.intervals import count_of
 from crtlib.models import pretrained, word_counts
-from crtlib.screening.policy import spoken_spans
 from crtlib.screening.preparation import describe_bare_masks
 from crtlib.studies import study_run
 from crtlib.studies.crt_study import CrtStudy, StudyRow
 from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy
 from crtlib.text.canaries import CANARY_USER_PREFIX
+from crtlib.text.data_points import spoken_spans
 from crtlib.text.records import Point
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,52 +32,11 @@ from crtlib.screening.redaction import (
     redact,
     unmasked_pieces,
 )
-from crtlib.text.identity import normalise_text
+from crtlib.screening.teaching_digests import Teaching
+from crtlib.text.data_points import spoken_spans
 from crtlib.text.records import Point, Secret
 
 FlagFunction = Callable[[Sequence[Point]], Iterable[Iterable[Secret]]]
-
-
-@dataclass(frozen=True)
-class Teaching:
-    """Digests of what taught a policy: of the turns with a secret, of all words and their shapes,
-    and of all people whose turns taught it, with a secret or without.
-
-    Digests name nobody, but whoever has them can try out names and texts, so they are private.
-    """
-
-    turns: frozenset[str]
-    words: frozenset[int]
-    shapes: frozenset[int]
-    people: frozenset[str] = frozenset()
-
-    def judged_by(self, point: Point) -> bool:
-        """Whether this labelled point would judge the policy on what taught it: the same words with
-        a secret, whoever says them. (Older taggers recorded the people who said such words, but not
-        the other people who taught them.)"""
-        digests = {*digest_secret_turns(point), _digest_of_teaching(f"user\x1f{point.user}")}
-        return not self.turns.isdisjoint(digests)
-
-    def was_taught_by(self, point: Point) -> bool:
-        """Whether a turn of the same person taught the policy, whatever they said; where no name is
-        known, a turn of the same conversation."""
-        return digest_teaching_person(point.user, point.dialogue_id) in self.people
-
-
-@dataclass(frozen=True)
-class Shift:
-    """How much a text differs from what taught a policy: the share of its ``of`` words that did not
-    occur there, and the share whose shape did not. Both are near 0 for text of the same kind."""
-
-    words: float
-    shapes: float
-    of: int
-
-    def __str__(self) -> str:
-        return (
-            f"{100 * self.words:.1f} % of the words and {100 * self.shapes:.1f} % of their shapes "
-            "are new to it"
-        )
 
 
 class UnansweredError(ValueError):
@@ -121,14 +79,14 @@ class Policy:
     learned: bool = False
     taught_by: tuple[Teaching, ...] = field(default=(), repr=False)
     own_words: bool = False
-    total: bool = False
+    flags_everything: bool = False
     batched: bool = False
     reads_ids: bool = False
 
     @property
-    def teachers(self) -> str | None:
-        """Hashes of what taught the policy; "unknown" where that is not known, and None where
-        nothing did."""
+    def teaching_hashes(self) -> str | None:
+        """Hashes of what taught the policy, joined by commas; "unknown" where that is not known,
+        and None where nothing did."""
         taught = [json.dumps([*map(sorted, vars(t).values())]) for t in self.taught_by]
         hashes = [hashlib.sha256(text.encode()).hexdigest() for text in taught]
         return ", ".join(hashes) or ("unknown" if self.learned else None)
@@ -144,8 +102,8 @@ class Policy:
 
         Raises:
             ValueError: If the policy fails, answers for another number of points, gives spans that
-                are unsorted, overlap or lie outside their text, or is ``total`` and leaves text in
-                clear. No text is quoted.
+                are unsorted, overlap or lie outside their text, or is to flag everything and leaves
+                text in clear. No text is quoted.
 
         Guarantee:
             A policy that is not ``batched`` is given one point at a time, so a secret decides
@@ -160,7 +118,7 @@ class Policy:
             ``tests/screening/test_policy.py::
             test_what_flags_everything_makes_an_empty_message_private``.
         """
-        if self.own_words and not self.total:
+        if self.own_words and not self.flags_everything:
             return self._of_turns(points)
         who = f"policy={self.name!r}"
         flags: FlaggedSpans = []
@@ -175,14 +133,15 @@ class Policy:
             raise
         except Exception as error:  # its message may quote the text
             raise ValueError(f"{who}: failed with {type(error).__name__}") from None
-        if self.total:  # an empty text has no character that could be flagged
+        if self.flags_everything:  # an empty text has no character that could be flagged
             flags = [
                 spans if p.text else (Secret("text", 0, 0),)
                 for p, spans in zip(points, flags, strict=True)
             ]
         flags = check_flagged_spans(points, flags, who)
-        for p, spans in zip(points, flags, strict=True):  # rates rely on "total"
-            if self.total and any(c.start < c.end for c in unmasked_pieces(p.text, spans)):
+        for p, spans in zip(points, flags, strict=True):
+            leaves_text = any(c.start < c.end for c in unmasked_pieces(p.text, spans))
+            if self.flags_everything and leaves_text:  # rates rely on it
                 raise ValueError(f"{who}: claims to flag everything, but leaves text unmasked")
         return flags
 
@@ -287,86 +246,3 @@ def stable_under_masking(policy: FlagFunction) -> Policy:
         return [merge_spans([next(stable)]) if spans else () for spans in flags]
 
     return replace(pi, flag=flag, own_words=False, batched=True)
-
-
-# --------------------------------------------------------------------------- by name
-PolicyFactory = Callable[[str], Policy]
-
-
-@dataclass(frozen=True)
-class PolicyMaker:
-    """How a name becomes a policy. ``takes`` is as in :func:`register_policy`."""
-
-    name: str
-    takes: str
-    make: PolicyFactory
-    learned: bool = False
-
-
-REGISTERED_MAKERS: dict[str, PolicyMaker] = {}
-"""The makers registered so far; :func:`crtlib.screening.policy_names.available_policies` has the
-names of all policies."""
-
-
-def register_policy(
-    name: str, takes: str = "", *, learned: bool = False
-) -> Callable[[PolicyFactory], PolicyFactory]:
-    """Make a policy available by ``name`` on every command line and in every setting.
-
-    A package of your own registers policies when it is imported. It can also do so without being
-    imported, through the entry point group ``crtlib.policies``: the names there are those of
-    policies, the values such functions.
-
-    Args:
-        name: Lower-case letters, digits and _.
-        takes: What follows the name: "" for nothing, ":FILE" if it must, "[:FILE]" if it may.
-        learned: Whether the policy was taught from labels, as in :class:`Policy`, for those who
-            must know before it is made.
-
-    Returns:
-        A decorator for the function that makes the policy from what follows the colon.
-
-    Raises:
-        ValueError: For a name with other characters.
-
-    Guarantee:
-        A policy that was taught is known as such by its name, so only other labels judge it. Test:
-        ``tests/screening/test_own_policies.py::
-        test_a_strangers_policy_that_was_taught_is_known_by_its_name``.
-
-    >>> @register_policy("shouting", ":WORD")
-    ... def _(word):
-    ...     return Policy(f"shouting:{word}", lambda points: [() for p in points])
-    >>> REGISTERED_MAKERS.pop("shouting").make("hey").name
-    'shouting:hey'
-    """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ValueError(f"name={name!r}: must be lower-case letters, digits and _")
-
-    def add(make: PolicyFactory) -> PolicyFactory:
-        REGISTERED_MAKERS[name] = PolicyMaker(name, takes, make, learned)
-        return make
-
-    return add
-
-
-def spoken_spans(point: Point) -> tuple[tuple[int, int], ...]:
-    """The places of the turns' own words in a point."""
-    return point.spoken_spans or ((0, len(point.text)),)
-
-
-def digest_secret_turns(point: Point) -> Iterator[str]:
-    """The digest of each turn in the point that holds a labelled secret. It is the same whoever
-    says the turn, and for every unit of points."""
-    turns = [Secret("turn", a, b) for a, b in spoken_spans(point) if a < b]
-    for turn in dict.fromkeys(turn for turn, _ in overlapping_pairs(turns, point.secrets)):
-        yield _digest_of_teaching(f"turn\x1f{normalise_text(point.text[turn.start : turn.end])}")
-
-
-def digest_teaching_person(user: str, dialogue_id: str) -> str:
-    """The digest of the person who says a turn, or of the conversation where no name is known."""
-    return _digest_of_teaching(f"person\x1f{user}" if user else f"thread\x1f{dialogue_id}")
-
-
-def _digest_of_teaching(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from crtlib.checks import check_allowed, check_choice
-from crtlib.screening.policy import FlagFunction, Policy, as_policy, spoken_spans
+from crtlib.screening.policy import FlagFunction, Policy, as_policy
 from crtlib.screening.redaction import Spans, find_masks, merge_spans, overlapping_pairs, redact
+from crtlib.text.data_points import spoken_spans
 from crtlib.text.records import Point, Secret
 
 MissScope = Literal["occurrence", "value"]
@@ -89,7 +90,7 @@ def with_misses(
     missing = _with_changed_flags(policy, found)
     name = f"{missing.name} (misses {gamma:g} per {per})"
     by_id = gamma > 0 and per == "occurrence" and coin == "point"
-    return replace(missing, name=name, total=False, reads_ids=missing.reads_ids or by_id)
+    return replace(missing, name=name, flags_everything=False, reads_ids=missing.reads_ids or by_id)
 
 
 # --------------------------------------------------------------------------- unions
@@ -105,7 +106,7 @@ def union_policy(*parts: FlagFunction) -> Policy:
         lambda points: map(merge_spans, zip(*(policy(points) for policy in policies), strict=True)),
         learned=any(p.learned for p in policies),
         taught_by=tuple(t for p in policies for t in p.taught_by),
-        total=any(p.total for p in policies),
+        flags_everything=any(p.flags_everything for p in policies),
         batched=True,
         reads_ids=any(p.reads_ids for p in policies),
     )

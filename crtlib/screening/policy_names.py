@@ -9,20 +9,17 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
-import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
-from crtlib.checks import MachineError
 from crtlib.screening.cautious import cautious_policy
 from crtlib.screening.expression_files import regex_policy
 from crtlib.screening.listed_names import names_policy
-from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker, as_policy
+from crtlib.screening.policy import Policy, as_policy
 from crtlib.screening.policy_changes import union_policy, whole_turns_policy
+from crtlib.screening.policy_registry import REGISTERED_MAKERS, PolicyMaker
 from crtlib.screening.presidio import SPACY_MODELS, presidio_policy
 from crtlib.screening.redaction import Spans
 from crtlib.screening.regex_policies import (
@@ -32,11 +29,14 @@ from crtlib.screening.regex_policies import (
     oracle_policy,
 )
 from crtlib.screening.value_lists import LIST_SUFFIXES, list_policy
-from crtlib.text import screened_folder, sources
+from crtlib.text import screened_folder
 from crtlib.text.records import Point, Secret
 
 POLICY_ENTRY_POINTS = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""
+
+TAGGER_KINDS = ("tagger", "tagger_conservative")
+"""The kinds of policies that state themselves what taught them."""
 
 
 # --------------------------------------------------------------------------- of a screened folder
@@ -84,7 +84,7 @@ def _make_conservative_ner_policy(model: str) -> Policy:
     return ner.conservative_ner_policy(model)
 
 
-_BUILTIN_MAKERS = {
+BUILTIN_MAKERS = {
     maker.name: maker
     for maker in (
         PolicyMaker("oracle", "", lambda _: oracle_policy),
@@ -117,7 +117,7 @@ def available_policies() -> dict[str, str]:
     """
     names = {e.name: "[:...]" for e in entry_points(group=POLICY_ENTRY_POINTS)}
     names |= {m.name: m.takes for m in REGISTERED_MAKERS.values()}
-    return names | {name: maker.takes for name, maker in _BUILTIN_MAKERS.items()}
+    return names | {name: maker.takes for name, maker in BUILTIN_MAKERS.items()}
 
 
 def policy_by_name(name: str, corpus: str | None = None) -> Policy:
@@ -181,7 +181,7 @@ def _make_part(kind: str, argument: str, name: str, corpus: str | None) -> Polic
                 "regex:customersim or regex:FILE.toml"
             )
         argument = corpus
-    maker = _find_maker(kind)
+    maker = find_maker(kind)
     if maker is None:
         allowed = ", ".join(f"{kind}{takes}" for kind, takes in available_policies().items())
         meant = _guess_meant_name(kind, argument, name)
@@ -216,9 +216,10 @@ def _guess_meant_name(kind: str, argument: str, name: str) -> str:
     return f"{near[0]}:{argument}" if near and argument else "".join(near)
 
 
-def _find_maker(kind: str) -> PolicyMaker | None:
-    if kind in _BUILTIN_MAKERS:
-        return _BUILTIN_MAKERS[kind]
+def find_maker(kind: str) -> PolicyMaker | None:
+    """What makes policies of a kind; that of an installed package is loaded first."""
+    if kind in BUILTIN_MAKERS:
+        return BUILTIN_MAKERS[kind]
     for entry in entry_points(group=POLICY_ENTRY_POINTS, name=kind):
         if kind not in REGISTERED_MAKERS:
             announced = PolicyMaker(kind, "[:...]", entry.load())
@@ -237,7 +238,7 @@ def is_learned(name: str) -> bool:
             before = screened_folder.read_screening_summary(argument)
             if is_learned(before["policy"]) or is_learned(before["conservative"]):
                 return True
-        maker = _find_maker(kind)
+        maker = find_maker(kind)
         if maker is not None and maker.learned:
             return True
     return False
@@ -245,7 +246,7 @@ def is_learned(name: str) -> bool:
 
 def is_builtin(part: str) -> bool:
     """Whether a part of a policy's name is this library's own rather than another package's."""
-    return part.partition(":")[0] in _BUILTIN_MAKERS
+    return part.partition(":")[0] in BUILTIN_MAKERS
 
 
 def user_supplied_parts(name: str) -> tuple[str, ...]:
@@ -259,17 +260,14 @@ def user_supplied_parts(name: str) -> tuple[str, ...]:
     >>> user_supplied_parts("list:/home/ann/names.txt+regex:customersim+cautious+tagger:T")
     ('list:names.txt',)
     """
-    says_what_taught_it = ("tagger", "tagger_conservative")
     shipped = {"regex": REGEX_CORPORA, "presidio": SPACY_MODELS}
     return tuple(
         dict.fromkeys(
             strip_paths(part)
             for part in name.split("+")
             for kind, argument in parse_policy_name(part)
-            if kind not in says_what_taught_it
-            and (
-                kind not in _BUILTIN_MAKERS or (argument and argument not in shipped.get(kind, ()))
-            )
+            if kind not in TAGGER_KINDS
+            and (kind not in BUILTIN_MAKERS or (argument and argument not in shipped.get(kind, ())))
         )
     )
 
@@ -284,115 +282,9 @@ def strip_paths(name: str) -> str:
     return "+".join(kind + sign + argument.rpartition("/")[2] for kind, sign, argument in split)
 
 
-def policy_digest(name: str) -> str:
-    """The SHA-256 of a policy: of its name, and of the contents of its files and folders.
-
-    Args:
-        name: As :func:`policy_by_name` reads it.
-
-    Returns:
-        64 hexadecimal digits.
-
-    Raises:
-        OSError: For a file of the policy that cannot be read.
-
-    Guarantee:
-        A policy with other content in a file, or from another version of the package that adds it,
-        is another policy. So what labels showed about the one bounds nothing about the other. Test:
-        ``tests/release/test_counted_judgements.py::
-        test_every_pair_that_labels_judge_counts_wherever_they_lie``.
-
-    >>> policy_digest("cautious") == policy_digest("everything")
-    False
-    """
-    hashes = []
-    for kind, argument in parse_policy_name(name):
-        path = Path(argument)
-        content = argument
-        if argument and path.exists():  # without an argument it would be the current folder
-            files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-            content = sources.hash_files(files)
-        # another package's policy counts as a different one in each version
-        code = "" if kind in _BUILTIN_MAKERS else _hash_package_code(kind)
-        hashes.append(f"{kind}:{content}{code}")
-    return hashlib.sha256("+".join(hashes).encode()).hexdigest()
-
-
-def _hash_package_code(kind: str) -> str:
-    """The SHA-256 of all files of the package that makes policies of this kind, or of the one file
-    that does."""
-    files = _list_package_files(kind)
-    if files is None:
-        files = [_find_source_file(kind)]
-    return sources.hash_files([p for p in files if p.is_file() and "__pycache__" not in p.parts])
-
-
-def _find_source_file(kind: str) -> Path:
-    """The file with the code that makes a policy of this kind; "nowhere" where none is known."""
-    maker = _find_maker(kind)
-    make: Any = maker and maker.make
-    while isinstance(make, partial):
-        make = make.func
-    make = inspect.unwrap(make) if make else None
-    code = make if inspect.isroutine(make) or inspect.isclass(make) else type(make)
-    try:
-        return Path(inspect.getsourcefile(code) or "nowhere").resolve()
-    except TypeError:  # it was defined in no file
-        return Path("nowhere")
-
-
-def _list_package_files(kind: str) -> list[Path] | None:
-    """All files of the package that makes policies of this kind: those in its topmost folder with
-    an ``__init__.py``, and those that its distribution installed, where that lists the maker's
-    file. None: the maker's file is in neither, so it may read any file beside it."""
-    source = _find_source_file(kind)
-    folders = [f for f in source.parents if (f / "__init__.py").is_file()]
-    files = set(folders[-1].rglob("*")) if folders and source.is_file() else set[Path]()
-    for entry in entry_points(group=POLICY_ENTRY_POINTS, name=kind):
-        installed = {
-            Path(str(f.locate())).resolve()
-            for f in (entry.dist.files if entry.dist else None) or ()
-        }
-        if source in installed:
-            files |= installed
-    return sorted(files) or None
-
-
-def check_policy_files_known(name: str) -> None:
-    """Raise ``ValueError`` for a policy made by somebody's own code that is no package, since
-    nobody could tell later whether it has changed.
-
-    Guarantee:
-        If a policy passes, its hash (:func:`policy_digest`) changes whenever a file of the package
-        that makes it is changed, added or deleted. What it imports from other packages, and what it
-        reads elsewhere, is not hashed; a certificate states this as an assumption. Test:
-        ``tests/screening/test_policy.py::
-        test_a_policy_of_loose_files_is_not_sealed``.
-    """
-    for kind, _ in parse_policy_name(name):
-        if kind not in _BUILTIN_MAKERS and _list_package_files(kind) is None:
-            raise ValueError(
-                f"policy={strip_paths(name)!r}: comes from code that is not a package, so nobody "
-                "could tell later whether the files that it reads were changed: must be a folder "
-                "with an __init__.py, or an installed package that lists its files"
-            )
-
-
 def is_from_file(part: str) -> bool:
     """Whether a part of a policy comes from somebody's own file, folder or code, which does not
     state what taught it. A tagger does state that."""
     ((kind, argument),) = parse_policy_name(part)
-    says_what_taught_it = kind in ("tagger", "tagger_conservative")
     reads_file = bool(argument) and Path(argument).exists()
-    return not says_what_taught_it and (reads_file or kind not in _BUILTIN_MAKERS)
-
-
-def check_policies_unchanged(names: Iterable[str], digests: Iterable[str]) -> None:
-    """Raise :class:`MachineError` where a policy's files are not those whose hash was taken, since
-    all workers must flag the same."""
-    for name, digest in zip(names, digests, strict=True):
-        if policy_digest(name) != digest:
-            raise MachineError(
-                f"policy={strip_paths(name)!r}: has changed, or differs where a worker reads it; "
-                "what was finished is kept: give all workers the same files"
-            )
+    return kind not in TAGGER_KINDS and (reads_file or kind not in BUILTIN_MAKERS)

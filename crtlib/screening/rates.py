@@ -146,9 +146,9 @@ def _rates_of_pair(
         for name in RATE_NAMES
     }
     certain = Rate(0, counted["miss"].judged_secrets, 0.0, "policy")
-    if policy.total:
+    if policy.flags_everything:
         return dict.fromkeys(RATE_NAMES, certain)
-    return counted | ({"public": certain} if conservative_policy.total else {})
+    return counted | ({"public": certain} if conservative_policy.flags_everything else {})
 
 
 def measure_rates(
@@ -318,7 +318,7 @@ class RateCounter:
             if any(teaching.was_taught_by(point) for teaching in teachers):
                 self.leave_out([point])
                 continue
-            if any(teaching.judged_by(point) for teaching in teachers):
+            if any(teaching.repeats_taught_words(point) for teaching in teachers):
                 self.add_failing([point])
                 continue
             self.points += 1

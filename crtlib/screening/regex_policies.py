@@ -83,7 +83,7 @@ oracle_policy = Policy("oracle", lambda points: [p.secrets for p in points])
 everything_policy = Policy(
     "everything",
     lambda points: [(Secret("text", 0, len(p.text)),) for p in points],
-    total=True,
+    flags_everything=True,
 )
 """Flags the whole text of every point, also an empty one: as ``pi_c`` it makes every point
 private."""

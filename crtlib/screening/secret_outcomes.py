@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from crtlib.screening.deduplication import TextCounts, hash_point_text
-from crtlib.screening.policy import Policy, spoken_spans
+from crtlib.screening.policy import Policy
 from crtlib.screening.rate_values import ClusterUnit
 from crtlib.screening.redaction import (
     UnmaskedPiece,
@@ -28,7 +28,7 @@ from crtlib.screening.value_lists import (
     find_as_written,
     search_form_of,
 )
-from crtlib.text.data_points import find_turns
+from crtlib.text.data_points import find_turns, spoken_spans
 from crtlib.text.records import Point, Secret
 
 SECRET_TRAITS = ("kind", "length", "position", "script")

@@ -44,9 +44,10 @@ from crtlib.screening.detectors import (
     word_spans,
 )
 from crtlib.screening.int8_layers import put_linear_layers_in_int8
-from crtlib.screening.policy import Policy, Teaching, stable_under_masking
+from crtlib.screening.policy import Policy, stable_under_masking
 from crtlib.screening.redaction import overlapping_pairs
 from crtlib.screening.taught_text import digest_teaching_points
+from crtlib.screening.teaching_digests import Teaching
 from crtlib.screening.word_scorers import (
     HashedFeatureNet,
     WordScorer,

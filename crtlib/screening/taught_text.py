@@ -8,7 +8,7 @@ only.
 >>> others = [Point("1", "bob", "I am Kurt 345"), Point("2", "bob", "so be it")]
 >>> print(measure_shift(others, teaching))
 71.4 % of the words and 0.0 % of their shapes are new to it
->>> teaching.judged_by(Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),)))
+>>> teaching.repeats_taught_words(Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),)))
 True
 """
 
@@ -17,19 +17,37 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from crtlib.screening.policy import (
-    Policy,
-    Shift,
+from crtlib.screening.policy import Policy
+from crtlib.screening.teaching_digests import (
     Teaching,
     digest_secret_turns,
     digest_teaching_person,
-    spoken_spans,
 )
+from crtlib.text.data_points import spoken_spans
 from crtlib.text.records import Point
 
-NO_SHIFT = Shift(0.0, 0.0, 0)
 _WORD_TOKEN = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How much a text differs from what taught a policy: the share of its ``of`` words that did not
+    occur there, and the share whose shape did not. Both are near 0 for text of the same kind."""
+
+    words: float
+    shapes: float
+    of: int
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.words:.1f} % of the words and {100 * self.shapes:.1f} % of their shapes "
+            "are new to it"
+        )
+
+
+NO_SHIFT = Shift(0.0, 0.0, 0)
 
 
 # --------------------------------------------------------------------------- what taught it

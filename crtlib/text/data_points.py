@@ -88,6 +88,11 @@ def join_with_speakers(d: Dialogue, turns: Sequence[Turn], name: str) -> Point:
     return join_turns(name, d.user, turns, [*leads[:1], *(f"\n{lead}" for lead in leads[1:])])
 
 
+def spoken_spans(point: Point) -> tuple[tuple[int, int], ...]:
+    """The places of the turns' own words in a point."""
+    return point.spoken_spans or ((0, len(point.text)),)
+
+
 def find_turns(point: Point) -> tuple[SpokenTurn, ...]:
     """The turns of a point that :func:`join_with_speakers` wrote, as far as masks leave them clear.
 
@@ -112,7 +117,7 @@ def find_turns(point: Point) -> tuple[SpokenTurn, ...]:
     """
     text, end = point.text, 0
     turns: list[SpokenTurn] = []
-    for start, stop in point.spoken_spans or ((0, len(text)),):
+    for start, stop in spoken_spans(point):
         lead = _LEAD.fullmatch(text, end, start)
         clear = lead is not None and bool(lead["line"]) == bool(turns)
         speaker = lead["speaker"] or "" if lead else ""

@@ -72,7 +72,7 @@ from confide.screening.corpus import ScreeningOptions
 from confide.training import secret_plans, study_of_text, train_on_corpus, training_record
 from crtlib import outputs
 from crtlib.options import InvalidOption, options_of
-from crtlib.screening import policy_names
+from crtlib.screening import policy_digests, policy_names
 from crtlib.screening.rates import RateCounter
 from crtlib.studies import crt_study, study_run
 from crtlib.text.canaries import CANARY_USER_PREFIX
@@ -821,7 +821,7 @@ def read_labels(text, folder, given, seed, places):
     names = [name for key in ("policy", "conservative")
              if (name := given.get(key)) and policy_names.is_from_file(name)]  # fmt: skip
     drawing.draw_label_tasks(text, folder, turns=10**6, seed=seed, kinds=KINDS, forms=["jsonl"],
-                  sealed=[policy_names.policy_digest(name) for name in names])  # fmt: skip
+                  sealed=[policy_digests.policy_digest(name) for name in names])  # fmt: skip
     answers = folder.with_suffix(".jsonl")
     with answers.open("w") as file:
         for task in label_tasks.read_tasks(folder):

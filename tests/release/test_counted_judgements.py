@@ -8,7 +8,7 @@ from confide.labels import drawing, imports, judged_turns, label_tasks, registry
 from confide.release import certify, verify
 from confide.screening import corpus as screening
 from confide.training import train_on_corpus
-from crtlib.screening import policy_names
+from crtlib.screening import policy_digests, policy_names
 from crtlib.screening.rate_values import RATES_ALPHA, rate_upper_bound
 from crtlib.text import jsonl, records
 from crtlib.text.records import Secret, Turn
@@ -123,7 +123,7 @@ def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeyp
     assert [judged("labels"), judged("copy"), judged("labels")] == [1, 1, 1]
     assert [judged("copy", gamma=0.1), judged("labels", gamma=0.1)] == [2, 2]
     assert [judged("labels", gamma=0.1, seed=5), judged("copy", gamma=0.2)] == [3, 4]
-    before = policy_names.policy_digest("toy")
+    before = policy_digests.policy_digest("toy")
     code = tmp_path / "toy.py"
     for version in (1, 2):
         code.write_text(f"def make(_):\n    return {version}\n")
@@ -134,7 +134,7 @@ def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeyp
             "toy",
             policy_names.PolicyMaker("toy", "", names["make"]),
         )
-        before, last = policy_names.policy_digest("toy"), before
+        before, last = policy_digests.policy_digest("toy"), before
         assert before != last and policy_names.is_from_file("toy")
 
 

@@ -21,9 +21,10 @@ from confide.screening.teaching import teach_tagger
 from confide.text_registry import Registry, registry_home
 from confide.training import train_on_corpus
 from crtlib.screening import rates, regex_policies
-from crtlib.screening.policy import _digest_of_teaching
-from crtlib.screening.policy_names import policy_by_name, policy_digest
+from crtlib.screening.policy_digests import policy_digest
+from crtlib.screening.policy_names import policy_by_name
 from crtlib.screening.taught_text import digest_teaching_points
+from crtlib.screening.teaching_digests import _digest_of_teaching
 from crtlib.text import data_points, jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from tests.trainings import SMALL_RECIPE

@@ -8,7 +8,14 @@ import pytest
 
 from confide.labels import drawing, imports, label_tasks, registry
 from confide.screening import corpus as screening
-from crtlib.screening import policy, policy_names, rates, regex_policies, taught_text
+from crtlib.screening import (
+    policy,
+    policy_digests,
+    policy_names,
+    rates,
+    regex_policies,
+    taught_text,
+)
 from crtlib.text import corpora, customersim, data_points, jsonl, records
 from crtlib.text.records import Secret, Turn
 from tests import trainings
@@ -36,7 +43,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
     drawn = {"turns": 20, "seed": 1, "kinds": kinds, "forms": ["jsonl"]}
     drawing.draw_label_tasks(
-        path, tmp_path / "sealed", sealed=[policy_names.policy_digest(policy)], **drawn
+        path, tmp_path / "sealed", sealed=[policy_digests.policy_digest(policy)], **drawn
     )
     drawing.draw_label_tasks(path, tmp_path / "open", **drawn)
 
@@ -69,7 +76,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     with pytest.raises(ValueError, match="may have been made from them"):
         judged("sealed")
     # A7: drawn again from the same seed, and sealed by then, as if nobody had read these turns.
-    sealed = [policy_names.policy_digest(policy)]
+    sealed = [policy_digests.policy_digest(policy)]
     drawing.draw_label_tasks(path, tmp_path / "again", sealed=sealed, **drawn)
     drawing.draw_label_tasks(path, tmp_path / "more", sealed=sealed, **drawn | {"turns": 23})
     for name in ("again", "more"):
@@ -113,7 +120,7 @@ def test_a_turn_that_was_read_under_another_id_was_read(tmp_path):
     """The same draw of a copy with other ids was new, and sealed what the first had taught."""
     one, _ = write_coded_messages(tmp_path / "one.jsonl")
     other, _ = write_coded_messages(tmp_path / "other.jsonl", ids="ticket-")
-    sealed = [policy_names.policy_digest("regex:customersim")]
+    sealed = [policy_digests.policy_digest("regex:customersim")]
     drawing.draw_label_tasks(one, tmp_path / "a", turns=8, seed=7, forms=["jsonl"])
     drawing.draw_label_tasks(other, tmp_path / "b", turns=8, seed=7, forms=["jsonl"], sealed=sealed)
     assert registry.read_before_seal(tmp_path / "b", sealed).tasks == {

@@ -8,7 +8,7 @@ import pytest
 
 import confide
 import crtlib
-from crtlib.screening import policy
+from crtlib.screening import policy_registry
 from crtlib.text import corpora
 
 datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
@@ -20,7 +20,7 @@ def example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     yield runpy.run_path(str(EXAMPLE))
-    policy.REGISTERED_MAKERS.pop("codes")
+    policy_registry.REGISTERED_MAKERS.pop("codes")
 
 
 def rows(talks):

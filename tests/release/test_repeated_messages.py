@@ -14,9 +14,11 @@ from confide.screening import corpus as screening
 from confide.screening.corpus import ScreeningOptions
 from confide.training import study_of_text, train_on_corpus
 from crtlib.screening import redaction
-from crtlib.screening.policy import Policy, Teaching
-from crtlib.screening.policy_names import policy_by_name, policy_digest
+from crtlib.screening.policy import Policy
+from crtlib.screening.policy_digests import policy_digest
+from crtlib.screening.policy_names import policy_by_name
 from crtlib.screening.preparation import prepare_points
+from crtlib.screening.teaching_digests import Teaching
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 
@@ -216,7 +218,9 @@ def test_what_was_read_before_fails_whether_copies_are_hidden_or_not(tmp_path, m
         monkeypatch.setattr(registry, "read_before_seal", lambda *_: early)
     else:
         monkeypatch.setattr(
-            Teaching, "judged_by", lambda _, point: point.text.removeprefix("USR: ") in before
+            Teaching,
+            "repeats_taught_words",
+            lambda _, point: point.text.removeprefix("USR: ") in before,
         )
         taught = replace(policy_by_name(policy), taught_by=(Teaching(*[frozenset()] * 3),))
         monkeypatch.setattr(screening, "policy_by_name", lambda name: taught)

@@ -26,7 +26,8 @@ from crtlib.accounting import guess_bounds
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import round_up_to_figures, to_decimal
 from crtlib.screening import policy_names
-from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
+from crtlib.screening.policy import Policy
+from crtlib.screening.policy_registry import REGISTERED_MAKERS, PolicyMaker
 from crtlib.text import customersim, data_points, jsonl, records
 from crtlib.text.records import Dialogue, Turn
 from tests.trainings import SMALL_RECIPE

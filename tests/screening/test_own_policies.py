@@ -13,9 +13,9 @@ import pytest
 from crtlib.screening import (
     cautious,
     expression_files,
-    policy,
     policy_changes,
     policy_names,
+    policy_registry,
     regex_policies,
     value_lists,
 )
@@ -345,12 +345,12 @@ def test_a_conservative_policy_is_refused_by_its_own_name():
 
 
 def test_every_name_of_ours_is_made_and_none_of_a_strangers_takes_its_place(monkeypatch):
-    for name, ours in policy_names._BUILTIN_MAKERS.items():
-        other = policy.PolicyMaker(name, ":WORD", lambda word: regex_policies.none_policy)
-        monkeypatch.setitem(policy.REGISTERED_MAKERS, name, other)
-        assert policy_names._find_maker(name) is ours and ours.name == name
-    learned = [name for name in policy_names._BUILTIN_MAKERS if policy_names.is_learned(name)]
-    assert set(learned) == set(policy_names._BUILTIN_MAKERS) - {
+    for name, ours in policy_names.BUILTIN_MAKERS.items():
+        other = policy_registry.PolicyMaker(name, ":WORD", lambda word: regex_policies.none_policy)
+        monkeypatch.setitem(policy_registry.REGISTERED_MAKERS, name, other)
+        assert policy_names.find_maker(name) is ours and ours.name == name
+    learned = [name for name in policy_names.BUILTIN_MAKERS if policy_names.is_learned(name)]
+    assert set(learned) == set(policy_names.BUILTIN_MAKERS) - {
         "oracle", "none", "everything", "whole_turns", "regex", "list", "cautious", "names",
         "screened",
     }  # fmt: skip
@@ -367,7 +367,8 @@ def test_knowing_all_names_loads_no_heavy_package():
 
 def test_a_strangers_policy_of_one_file_is_reachable_by_name(tmp_path, monkeypatch):
     (tmp_path / "stranger.py").write_text(
-        "from crtlib.screening.policy import Policy, register_policy\n"
+        "from crtlib.screening.policy import Policy\n"
+        "from crtlib.screening.policy_registry import register_policy\n"
         "from crtlib.text.records import Secret\n"
         "@register_policy('first', ':N')\n"
         "def first(n):\n"
@@ -375,8 +376,10 @@ def test_a_strangers_policy_of_one_file_is_reachable_by_name(tmp_path, monkeypat
         "    return Policy(f'first:{n}', spans)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(policy, "REGISTERED_MAKERS", dict(policy.REGISTERED_MAKERS))
-    monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy.REGISTERED_MAKERS)
+    monkeypatch.setattr(
+        policy_registry, "REGISTERED_MAKERS", dict(policy_registry.REGISTERED_MAKERS)
+    )
+    monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy_registry.REGISTERED_MAKERS)
     with pytest.raises(ValueError, match="must be one of"):
         policy_names.policy_by_name("first:2")
     import stranger  # noqa: F401
@@ -387,10 +390,14 @@ def test_a_strangers_policy_of_one_file_is_reachable_by_name(tmp_path, monkeypat
 
 
 def test_a_strangers_policy_that_was_taught_is_known_by_its_name(monkeypatch):
-    monkeypatch.setattr(policy, "REGISTERED_MAKERS", dict(policy.REGISTERED_MAKERS))
-    monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy.REGISTERED_MAKERS)
+    monkeypatch.setattr(
+        policy_registry, "REGISTERED_MAKERS", dict(policy_registry.REGISTERED_MAKERS)
+    )
+    monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy_registry.REGISTERED_MAKERS)
     for learned in (True, False):
-        policy.register_policy("guest", learned=learned)(lambda _: regex_policies.none_policy)
+        policy_registry.register_policy("guest", learned=learned)(
+            lambda _: regex_policies.none_policy
+        )
         assert policy_names.is_learned("guest") is learned
 
 
@@ -408,21 +415,23 @@ def test_an_installed_policy_that_was_taught_is_known_before_it_was_made(tmp_pat
     nothing, so the labels that taught it might judge it."""
     code = (
         "from crtlib.screening import regex_policies\n"
-        "from crtlib.screening.policy import register_policy\n"
+        "from crtlib.screening.policy_registry import register_policy\n"
         "@register_policy('pupil', learned=True)\n"
         "def make(argument):\n    return regex_policies.none_policy\n"
     )
     install_package(tmp_path, "pupil", code, "pupil = pupil:make")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(policy, "REGISTERED_MAKERS", dict(policy.REGISTERED_MAKERS))
-    monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy.REGISTERED_MAKERS)
+    monkeypatch.setattr(
+        policy_registry, "REGISTERED_MAKERS", dict(policy_registry.REGISTERED_MAKERS)
+    )
+    monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy_registry.REGISTERED_MAKERS)
     assert policy_names.is_learned("pupil") and policy_names.is_learned("pupil")
 
 
 @pytest.mark.parametrize("name", ["aBC", "a\u00e4", "a\u0663", "1a", "a-b"])
 def test_a_name_of_a_policy_is_lower_case_letters_digits_and_underscores(name):
     with pytest.raises(ValueError, match="must be"):
-        policy.register_policy(name)
+        policy_registry.register_policy(name)
 
 
 def test_an_installed_package_adds_a_policy_by_an_entry_point(tmp_path, monkeypatch):

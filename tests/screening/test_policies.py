@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening import detection_recall, policy_changes, policy_names, rates, regex_policies
+from crtlib.screening import (
+    detection_recall,
+    policy_changes,
+    policy_digests,
+    policy_names,
+    rates,
+    regex_policies,
+)
 from crtlib.screening.policy import as_policy
 from crtlib.screening.redaction import redact
 from crtlib.text import customersim, data_points
@@ -401,7 +408,7 @@ def test_whole_turns_are_a_part_of_a_policys_name(name):
     found = policy_names.policy_by_name(name)(SECRET_POINTS[:200])
     first = policy_names.policy_by_name(others)(SECRET_POINTS[:200])
     assert [bool(spans) for spans in found] == [bool(spans) for spans in first]
-    assert policy_names.policy_digest(name) != policy_names.policy_digest(others)
+    assert policy_digests.policy_digest(name) != policy_digests.policy_digest(others)
     masked = Point("m", "u", "I am <MASK>.")
     assert policy_names.policy_by_name("whole_turns")([SECRET_POINTS[0], masked])[0] == ()
     with pytest.raises(ValueError, match="whole_turns takes nothing after it"):

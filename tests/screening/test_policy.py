@@ -9,8 +9,16 @@ from functools import partial
 import pytest
 
 from confide.training import train_on_corpus, training_facts
-from crtlib.screening import policy, policy_names, preparation, rates, regex_policies
-from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
+from crtlib.screening import (
+    policy,
+    policy_digests,
+    policy_names,
+    preparation,
+    rates,
+    regex_policies,
+)
+from crtlib.screening.policy import Policy
+from crtlib.screening.policy_registry import REGISTERED_MAKERS, PolicyMaker
 from crtlib.text import data_points
 from crtlib.text.records import Point, Secret, Turn
 from tests.texts import make_code_messages, write_simulated_text
@@ -50,7 +58,7 @@ def test_a_policy_of_a_package_is_all_of_its_files(tmp_path, monkeypatch):
     hashes = []
     for known in ("", "ZQ"):
         (tmp_path / "house" / "known.txt").write_text(known)
-        hashes.append((policy_names.policy_digest("house"), training_facts.policy_hash("house")))
+        hashes.append((policy_digests.policy_digest("house"), training_facts.policy_hash("house")))
     assert len({*hashes[0], *hashes[1]}) == 4
 
 
@@ -78,11 +86,11 @@ def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
         )
     for name in ("loose", "bound", "cautious+loose"):
         with pytest.raises(ValueError, match=f"policy='{re.escape(name)}': comes from code that"):
-            policy_names.check_policy_files_known(name)
-    policy_names.check_policy_files_known("cautious+packed")
-    before = policy_names.policy_digest("packed")
+            policy_digests.check_policy_files_known(name)
+    policy_digests.check_policy_files_known("cautious+packed")
+    before = policy_digests.policy_digest("packed")
     (inner.parent / "rules.py").write_text("FOUND = 'ZQ'")
-    assert policy_names.policy_digest("packed") != before
+    assert policy_digests.policy_digest("packed") != before
 
     installed = tmp_path / "loose_rules-1.dist-info"
     installed.mkdir()
@@ -90,12 +98,12 @@ def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
     (installed / "entry_points.txt").write_text("[crtlib.policies]\nloose = loose_rules:make\n")
     (installed / "RECORD").write_text("loose_rules.py,,\nbeside.py,,\n")
     (tmp_path / "beside.py").touch()
-    policy_names.check_policy_files_known("loose")
-    before = policy_names.policy_digest("loose")
+    policy_digests.check_policy_files_known("loose")
+    before = policy_digests.policy_digest("loose")
     (tmp_path / "beside.py").write_text("FOUND = 'ZQ'")
-    assert policy_names.policy_digest("loose") != before
+    assert policy_digests.policy_digest("loose") != before
     text = write_simulated_text(tmp_path / "c.jsonl")
-    monkeypatch.setattr(policy_names, "_list_package_files", lambda kind: None)
+    monkeypatch.setattr(policy_digests, "_list_package_files", lambda kind: None)
     words = ["label", "sample", text, "--out", tmp_path / "labels", "--seal"]
     code, _, error = run(*words, "cautious, list:a.csv")  # it was "no such file"
     assert code == 2 and "must be joined by +, not by commas" in error
@@ -122,7 +130,7 @@ def test_what_is_assumed_of_a_foreign_policy_is_said_of_its_folder(tmp_path, run
 def test_a_policy_that_says_it_flags_everything_is_held_to_it():
     """Fault: of another package's policy with ``total`` the public rate was 0, and what it let
     pass was learned without noise."""
-    liar = policy.Policy("company", lambda points: [() for _ in points], total=True)
+    liar = policy.Policy("company", lambda points: [() for _ in points], flags_everything=True)
     points = make_code_messages(0, [f"u{k}" for k in range(40)])
     try:
         found = rates.measure_rates(points, regex_policies.none_policy, liar)
@@ -138,7 +146,7 @@ def test_what_flags_everything_makes_an_empty_message_private(name):
     if name == "of another":
         total = Policy(
             name, lambda points: [(Secret("x", 0, len(p.text)),) * bool(p.text) for p in points],
-            total=True,
+            flags_everything=True,
         )  # fmt: skip
     else:
         total = policy_names.policy_by_name(name)

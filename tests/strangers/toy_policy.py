@@ -2,7 +2,8 @@
 
 import re
 
-from crtlib.screening.policy import Policy, register_policy
+from crtlib.screening.policy import Policy
+from crtlib.screening.policy_registry import register_policy
 from crtlib.text.records import Secret
 
 
