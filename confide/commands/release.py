@@ -503,7 +503,9 @@ def _account_lines(told: dict) -> list[str]:
     from crtlib.accounting.guarantees import BoundedRate, Guarantee
 
     numbers = {k: v for k, v in told.items() if k not in ("by_copies", "together")}
-    bounds = ("epsilon", "delta", "confidentiality_epsilon", "confidentiality_delta", "gamma")
+    # Rounded up: less noise, or rarer sampling, than is printed would have another epsilon.
+    bounds = ("epsilon", "delta", "confidentiality_epsilon", "confidentiality_delta", "gamma",
+              "noise_multiplier", "sampling_probability")  # fmt: skip
     plain = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in numbers.items()}
     plain |= {k: at_most(numbers[k], 6) for k in bounds}
     lines = [f"{name:>24}  {value}" for name, value in plain.items()]

@@ -10,6 +10,7 @@ from typing import Any
 from confide import odometer_lines, spending, text_registry
 from confide.release.certifiable_run import UNCOUNTED_REPEATS_NOTE, CertifiableRun
 from confide.release.composed_promise import ComposedPromise
+from crtlib.accounting import events
 from crtlib.files import StrPath
 
 STRIKE_UNSEEN = (
@@ -17,6 +18,9 @@ STRIKE_UNSEEN = (
     "--because WHY."
 )
 
+
+MOST_OF_NOISE_END = 1e-6
+"""The largest share of delta that the end of the noise may take, which no accountant charges."""
 
 OTHER_TEXT_REASON = (
     "An earlier run on other text may have learned without noise what its search passed over, "
@@ -153,6 +157,13 @@ def _reasons_of_noise(
         )
     if math.isinf(epsilon):
         yield "The accountant shows no epsilon."
+    relation = trained.files_promise.neighbouring_relation
+    noise_end = events.delta_of_noise_end(promise.events, promise.groups, relation)
+    if noise_end > MOST_OF_NOISE_END * promise.delta:
+        yield (
+            f"Its noise is so small that where it ends ({events.NOISE_END} standard deviations) "
+            "gives a message away more often than delta allows for: train with a smaller epsilon."
+        )
     rate_is_known = trained.record["rates"]["public"]["how"] != "unknown"
     if rate_is_known and promise.delta + promise.delta2 >= 1:
         yield from _reasons_for_a_delta_of_one(trained, spent)

@@ -129,7 +129,7 @@ def _describe_value_promise(c: Certificate) -> list[str]:
     for phase in c["mechanism"]["phases"]:
         steps[phase["noise_multiplier"]] += phase["steps"]
     noise = [
-        f"{count_of(number, 'step', 'steps')} with noise multiplier {multiplier:.6g}"
+        f"{count_of(number, 'step', 'steps')} with noise multiplier {at_most(multiplier, 6)}"
         for multiplier, number in steps.items()
     ]
     of_people = any(said.endswith(" text are of one person") for said in c["assumed"])

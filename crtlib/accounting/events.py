@@ -12,9 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from crtlib.checks import check_allowed, check_probabilities, check_whole_number
 
+NOISE_END = 11.41
+"""The largest number of :func:`crtlib.training.noise.box_muller`, in standard deviations, rounded
+down: true Gaussian noise has no end."""
 GroupSizes = int | Sequence[int]  # how many points differ, in all events or in each
 
 
@@ -57,6 +61,28 @@ def count_private_steps(events: Iterable[object]) -> dict[tuple[float, float], i
         if isinstance(event, SampledGaussian):
             steps[event.noise_multiplier, event.sampling_probability] += event.steps
     return dict(steps)
+
+
+def delta_of_noise_end(
+    events: Iterable[SampledGaussian], groups: Sequence[int], neighbouring_relation: str
+) -> float:
+    """A bound on the part of delta that no accountant charges, because they assume Gaussian noise
+    and ours ends at ``NOISE_END``: in each step a point may be drawn, and may move one coordinate
+    to where the noise of the other data set cannot be. ``groups``: how many points differ, for each
+    event.
+
+    >>> step = SampledGaussian(sampling_probability=1.0, noise_multiplier=0.8, steps=1)
+    >>> f"{delta_of_noise_end([step], [1], 'replace'):.0e}"
+    '3e-19'
+    """
+    total = 0.0
+    for event, group in zip(events, groups, strict=True):
+        # Where a point may not be drawn, the other data set's noise is around a sum without it too.
+        is_exchanged = neighbouring_relation == "replace" and event.sampling_probability == 1
+        shift = group * (2 if is_exchanged else 1) / max(event.noise_multiplier, 1e-9)
+        drawn = min(1.0, group * event.sampling_probability)
+        total += event.steps * drawn * float(special.ndtr(shift - NOISE_END))
+    return min(1.0, total)
 
 
 @dataclass(frozen=True)

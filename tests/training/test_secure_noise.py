@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from scipy import stats
 from torch import nn
 
+from crtlib.accounting.events import NOISE_END
 from crtlib.training import devices, noise
 
 CPU = torch.device("cpu")
@@ -68,6 +69,11 @@ def test_numbers_of_a_pair_are_independent(one_key):
     assert stats.kstest((one.square() + two.square()).numpy(), "expon", (0, 2)).pvalue > 0.01
     angles = torch.atan2(one, two).numpy()
     assert stats.kstest(angles, "uniform", (-np.pi, 2 * np.pi)).pvalue > 0.01
+
+
+def test_the_noise_ends_where_its_delta_is_counted_from():
+    zeros = torch.zeros(16, 1, dtype=torch.int32)
+    assert NOISE_END < noise.box_muller(zeros).abs().max() < NOISE_END + 0.01
 
 
 def radii(*words):
