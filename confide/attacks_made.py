@@ -44,7 +44,7 @@ def find_ledgers(
     folder = odometer_folder or (record or {}).get("odometer", {}).get("folder")
     odometers = [] if folder is None else [Path(folder) / LEDGER_FILE]
     return [
-        text_registry.Registry(text_registry.registry_home()).path,
+        text_registry.Registry(text_registry.registry_folder()).path,
         *(path for path in odometers if path.is_file()),
     ]
 

@@ -45,8 +45,16 @@ MARK_OF_FILE_SQL = "SELECT 1 FROM known WHERE text = 0 AND unit = CAST(? AS BLOB
 ENTER_MARK_SQL = "INSERT OR IGNORE INTO known VALUES (?, 0, ?)"
 """Marks of the registry itself are stored among the units of texts, under text number 0."""
 
+
 # --------------------------------------------------------------------------- the registry
-registry_home = files.registry_folder
+def registry_folder() -> Path:
+    """The folder of this user's registry: ``$CRTLIB_REGISTRY``, or one in the system's data
+    folder."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    place = Path(os.environ.get("CRTLIB_REGISTRY") or Path(data) / "crtlib" / "registry")
+    if not place.is_absolute():  # otherwise each working folder would have one of its own
+        raise ValueError(f"CRTLIB_REGISTRY={str(place)!r}: must be an absolute path")
+    return place
 
 
 def register_text(corpus: str | os.PathLike[str]) -> str:
@@ -70,7 +78,7 @@ def register_text(corpus: str | os.PathLike[str]) -> str:
     sha = corpora.hash_corpus(corpus)
     form = corpora.hash_text_as_read(corpus) if is_screened_folder(corpus) else sha
     units = registry_units.hash_registry_units(corpus)
-    Registry(registry_home()).register(sha, units, form=form)
+    Registry(registry_folder()).register(sha, units, form=form)
     return sha
 
 

@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
 
             return leakage
         case "load_model":
-            from crtlib.models.folder import load_model
+            from crtlib.models.model_folder import load_model
 
             return load_model
     raise AttributeError(f"module 'crtlib' has no attribute {name!r}")

@@ -20,11 +20,10 @@ import re
 import secrets
 import stat
 import tempfile
-import unicodedata
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, AnyStr, BinaryIO, cast
+from typing import IO, AnyStr, BinaryIO, cast
 
 StrPath = str | os.PathLike[str]
 """A file or folder, as a caller names it."""
@@ -263,17 +262,6 @@ def read_bounded_lines(file: IO[AnyStr], path: StrPath) -> Iterator[AnyStr]:
         yield line
 
 
-def escape_csv_formula(cell: Any) -> Any:
-    """A cell of a CSV file, changed so that no spreadsheet takes it for a formula, not even one in
-    full-width letters or after a line end or an invisible mark.
-
-    >>> [escape_csv_formula(cell) for cell in ("=1+1", "plain", "\\n＝1+1", 7)]
-    ["'=1+1", 'plain', "'\\n＝1+1", 7]
-    """
-    plain = unicodedata.normalize("NFKC", cell) if isinstance(cell, str) else ""
-    return f"'{cell}" if re.match(r"\W*?[=+@\t\r-]", plain) else cell
-
-
 def check_writable(folder: StrPath) -> None:
     """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -313,13 +301,3 @@ def _check_owner_and_mode(path: Path, forbidden: int, mode: str) -> None:
             f"{path}: is open to others (mode {now}); if nobody else has put it there, "
             f"chmod {mode} it"
         )
-
-
-def registry_folder() -> Path:
-    """The folder of this user's registry: ``$CRTLIB_REGISTRY``, or one in the system's data
-    folder."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    place = Path(os.environ.get("CRTLIB_REGISTRY") or Path(data) / "crtlib" / "registry")
-    if not place.is_absolute():  # otherwise each working folder would have one of its own
-        raise ValueError(f"CRTLIB_REGISTRY={str(place)!r}: must be an absolute path")
-    return place

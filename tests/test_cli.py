@@ -14,7 +14,7 @@ import pytest
 from confide import odometer, text_registry
 from crtlib.accounting import confidentiality, privacy_cost
 from crtlib.accounting.events import SampledGaussian
-from crtlib.models import folder
+from crtlib.models import model_folder
 from crtlib.studies.study_run import measure_utility
 from crtlib.text import corpora, customersim, jsonl
 from crtlib.text.records import Point
@@ -96,7 +96,7 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     assert said.strip() in out
     result = json.loads((tmp_path / "model.work" / "results.json").read_text())
     assert sum(row[0] == "exposure" for row in result["rows"]) == 2
-    model, tokenizer = folder.load_model(tmp_path / "model")
+    model, tokenizer = model_folder.load_model(tmp_path / "model")
     assert measure_utility(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
     assert sorted(p.name for p in (tmp_path / "model.work").iterdir()) == [
         "record.json",
@@ -169,7 +169,7 @@ def test_account_knows_the_earlier_runs_of_the_registry(run, tmp_path):
     facts = {"run": "a", "state": "finished", "unit": "turn", "method": "crt", "holds": {}}
     facts |= {"relation": "replace", "screening": "5" * 64, "gamma": 0.05, "delta2": 0.002}
     facts |= {"void": ()}
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     for name in "cd":
         registry.register(name * 64, [("user", "ada")])
     events = (SampledGaussian(0.02, 1.5, 50),)

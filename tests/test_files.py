@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from crtlib import files
+from crtlib import csv_formulas, files
 
 
 @contextlib.contextmanager
@@ -61,6 +61,6 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
 
 def test_no_cell_of_a_sheet_is_a_formula():
     for cell in ("=1+1", "\n=1+1", "＝1+1", "\ufeff=1+1", " \t+1", "－2", "@x", "\r"):
-        assert files.escape_csv_formula(cell) == f"'{cell}"
+        assert csv_formulas.escape_csv_formula(cell) == f"'{cell}"
     for cell in ("plain", "a = b", "7", "", 7, None):
-        assert files.escape_csv_formula(cell) == cell
+        assert csv_formulas.escape_csv_formula(cell) == cell

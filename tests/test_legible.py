@@ -22,7 +22,8 @@ GROUPS = {"crtlib.attacks", "crtlib.corpora", "crtlib.methods", "crtlib.policies
 IMPORTS_IN_FUNCTIONS = {
     "crtlib/__main__.py": {"confide.__main__"},  # the command, where the application is installed
     "crtlib/__init__.py": {"crtlib.attacks.exposure", "crtlib.attacks.leakage",
-                           "crtlib.models.folder", "crtlib.studies.crt_study"},  # need PyTorch
+                           "crtlib.models.model_folder",  # need PyTorch
+                           "crtlib.studies.crt_study"},
     "crtlib/screening/policy_names.py": {"crtlib.screening"},  # its taggers need PyTorch
     "crtlib/training/noise.py": {"crtlib.training.noise_kernel"},  # needs Triton
     "crtlib/models/pretrained.py": {"crtlib.models.smollm2"},

@@ -107,7 +107,8 @@ def test_nobody_reads_where_an_earlier_model_voids_all(project, run):
     run("run", project, "--until", "ingest")
     first = text_registry.register_text(project / "corpus")
     odometer.add_entry(
-        project / "corpus.odometer", registry=text_registry.Registry(text_registry.registry_home()),
+        project / "corpus.odometer",
+        registry=text_registry.Registry(text_registry.registry_folder()),
         corpus=first, run="a", state="finished", events=(SampledGaussian(0.1, 1.0, 10),),
         unit="turn", method="crt", relation="replace", screening="5" * 64, gamma=0.1, delta2=0.01,
         holds={}, void=(), repeats_counted=True,

@@ -28,7 +28,7 @@ PROMISES = {
     "crtlib.attacks.one_run_bound:one_run_lower_bound": "Steinke, Nasr and Jagielski 2023",
     "crtlib.attacks.run_audit:audit_training": "Steinke, Nasr and Jagielski 2023",
     "crtlib.intervals:clopper_pearson_upper": "Clopper-Pearson",
-    "crtlib.models.folder:load_model": NONE,
+    "crtlib.models.model_folder:load_model": NONE,
     "crtlib.screening.deduplication:TextCounts.stands_elsewhere": NONE,
     "crtlib.screening.deduplication:mark_repeats": "CRT",
     "crtlib.screening.policy:Policy.__call__": NONE,

@@ -24,7 +24,7 @@ from crtbook.runner import sweep
 from crtbook.study import Store
 from crtlib import cli as runner
 from crtlib.checks import DamagedError, MachineError
-from crtlib.models import folder as model_folder
+from crtlib.models import model_folder
 from crtlib.options import CommandResult
 from crtlib.screening import tagger
 from crtlib.studies import study_run

@@ -41,7 +41,7 @@ def write_messages(path, people, month="May", cut=3, turns=6):
 def related_texts(*paths):
     """Which of these texts the registry knows as one with the first."""
     registry, names = (
-        text_registry.Registry(text_registry.registry_home()),
+        text_registry.Registry(text_registry.registry_folder()),
         [corpora.hash_corpus(p) for p in paths],
     )
     for path in paths:

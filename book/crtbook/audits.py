@@ -41,8 +41,8 @@ from crtbook.tight import compose
 from crtlib.accounting import confidentiality, group_mixtures, privacy_cost, secret_protection
 from crtlib.checks import check_allowed, check_choice
 from crtlib.intervals import clopper_pearson
-from crtlib.models.interface import RecurrentLM
 from crtlib.models.recurrent import Lstm
+from crtlib.models.recurrent_lm import RecurrentLM
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_changes, regex_policies
 from crtlib.screening.preparation import prepare_points

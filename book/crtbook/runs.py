@@ -34,8 +34,7 @@ from crtbook.study import Desk, Row, Study, make_rows
 from crtlib import files, outputs
 from crtlib.attacks import by_name as attacks
 from crtlib.files import StrPath
-from crtlib.models import folder as model_folder
-from crtlib.models import pretrained, smollm2
+from crtlib.models import model_folder, pretrained, smollm2
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_changes, policy_names, rates, tagger
 from crtlib.screening.policy import Policy
@@ -183,7 +182,7 @@ def load_run(folder: StrPath) -> tuple[TrainingRun, BpeTokenizer, ModelSpec | No
         summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         if any(outputs.hash_file(folder / name) != sha for name, sha in summary["sha256"].items()):
             return None
-        model, tokenizer, spec = model_folder.load_crtlib_folder(folder)
+        model, tokenizer, spec = model_folder.load_saved_model(folder)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     events = [EVENT_CLASSES[event.pop("type")](**event) for event in summary["events"]]

@@ -162,7 +162,7 @@ class Store:
         return self.folder / "unfinished" / f"{key}.pt"
 
     def model(self, key: str) -> Path:
-        """The folder of the trained model (:mod:`crtlib.models.folder`)."""
+        """The folder of the trained model (:mod:`crtlib.models.model_folder`)."""
         return self.folder / "models" / key
 
     def failures(self, key: str) -> Path:

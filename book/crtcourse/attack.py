@@ -25,8 +25,7 @@ from crtcourse.labs import Marks, read_number, read_numbers
 from crtlib import files, outputs
 from crtlib.attacks import exposure, inference, membership, membership_measures, one_run_bound
 from crtlib.checks import check_allowed
-from crtlib.models import folder as folders
-from crtlib.models import scoring
+from crtlib.models import model_folder, scoring
 from crtlib.screening import policy_changes, regex_policies
 from crtlib.screening.policy import Policy
 from crtlib.text import canaries, customersim, data_points
@@ -366,7 +365,7 @@ def hand_out(seed: int, folder: Path) -> Key:
     contents = {name: getattr(given, name) for name in ASKED}
     with outputs.staged_folder(folder, command="lab", options={}, public=("*",)) as part:
         for letter, fitted in lab_room.fitted.items():
-            folders.save_model(
+            model_folder.save_model(
                 fitted.model, fitted.tokenizer, fitted.spec, part / "models" / letter
             )
         files.write_text(part / "given.json", json.dumps(contents, indent=1) + "\n")
@@ -381,7 +380,7 @@ def open_folder(folder: str | Path) -> Given:
     with files.open_plain_or_gzip(folder / "given.json") as file:
         contents = json.load(file)
     loaded = {
-        path.name: folders.load_crtlib_folder(path)
+        path.name: model_folder.load_saved_model(path)
         for path in sorted((folder / "models").iterdir())
     }
     models = {letter: model for letter, (model, _, _) in loaded.items()}

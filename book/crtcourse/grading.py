@@ -24,7 +24,7 @@ import pandas as pd
 
 from crtcourse import attack, defence, keys
 from crtcourse.labs import Marks, describe_error, make_printable, read_number
-from crtlib import files
+from crtlib import csv_formulas, files
 from crtlib.checks import check_choice
 
 LABS = ("attack", "defence")
@@ -88,13 +88,13 @@ def _grade_file(
     path: Path, lab: str, key: Mapping[str, Any], names_by_answer: dict[str, list[str]]
 ) -> dict[str, Any]:
     points = attack.POINTS if lab == "attack" else defence.POINTS
-    name = files.escape_csv_formula(make_printable(path.stem))
+    name = csv_formulas.escape_csv_formula(make_printable(path.stem))
     none, explanation = Marks(points, dict.fromkeys(points, 0.0)), ""
     try:
         answer = read_submission(path)
         with limit_seconds(SECONDS[lab]):
             marks = grade_submission(answer, lab, find_key_of_student(path.stem, lab, key))
-        explanation = files.escape_csv_formula(
+        explanation = csv_formulas.escape_csv_formula(
             make_printable(str(answer.get("rationale", ""))[: attack.LONGEST])
         )
         for task in OWN[lab]:

@@ -375,7 +375,7 @@ def _report_odometer(
     from confide.labels.registry import forget_draws
     from confide.release import certifiable_run, rate_bounds
 
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     if strike is not None:
         odometer.strike_run(folder, strike, because=because, registry=registry)
     entries = odometer.read_entries(folder)
@@ -471,7 +471,7 @@ def _account_with_earlier_runs(
 
     unit = told["unit"]
     check_choice("unit", unit, odometer_lines.PRIVACY_UNITS)
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     spent = rate_bounds.with_current_bounds(spending.read_history(folder, registry)).spent()
     screening = file_sources.Screening("this", told["gamma"], told["delta2"])
     holds = tuple(spent.holds(unit).items())

@@ -92,7 +92,7 @@ def open_label_registry(
         A lost registry of labels is never taken for a new one. Test:
         ``tests/release/test_text_registry.py::test_a_lost_part_of_the_registry_is_no_new_one``.
     """
-    path = files.registry_folder() / "labels.sqlite"
+    path = text_registry.registry_folder() / "labels.sqlite"
     registry = text_registry.Registry(path.parent)
     made = registry.has_made(path.name)  # first: another process may be making it
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def register_judged_pairs(
         A text is the same if only its ids and the names of its people differ. Test:
         ``tests/release/test_text_registry.py::test_draws_from_one_text_under_other_names_count``.
     """
-    texts = text_registry.Registry(text_registry.registry_home()).find_related_texts(corpus)
+    texts = text_registry.Registry(text_registry.registry_folder()).find_related_texts(corpus)
     with open_label_registry(facts, drawn) as base:
         every = [(facts["labels"], *row, corpus) for row in rows]
         base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
@@ -191,7 +191,7 @@ def forget_draws(corpus: str) -> None:
         No hash of a message or of a person's name remains for a text that is forgotten. Test:
         ``tests/release/test_withdrawn_runs.py::test_who_forgets_a_text_forgets_its_drawn_turns``.
     """
-    path = files.registry_folder() / "labels.sqlite"
+    path = text_registry.registry_folder() / "labels.sqlite"
     if not path.is_file():
         return
     with open_connection(path) as base:
@@ -207,7 +207,7 @@ def forget_draws(corpus: str) -> None:
 
 def has_forgotten_draws(corpus: str) -> bool:
     """Whether turns of a corpus were drawn and it was forgotten which they were."""
-    path = files.registry_folder() / "labels.sqlite"
+    path = text_registry.registry_folder() / "labels.sqlite"
     if not path.is_file():
         return False
     with open_connection(path) as base:
@@ -218,7 +218,7 @@ def has_forgotten_draws(corpus: str) -> bool:
 def count_other_sets(labels: str, corpus: str) -> int:
     """How many other sets of labels the registry has for this corpus or a related one; somebody who
     was left out of one set may have been read for another."""
-    texts = text_registry.Registry(text_registry.registry_home()).find_related_texts(corpus)
+    texts = text_registry.Registry(text_registry.registry_folder()).find_related_texts(corpus)
     with open_label_registry({"labels": labels}, ()) as base:
         (found,) = base.execute(OTHER_SETS_SQL, (json.dumps([*texts]), labels)).fetchone()
     return int(found)

@@ -152,7 +152,7 @@ def read_certifiable_run(
     home = Path(odometer_folder) if odometer_folder is not None else Path(ours["folder"])
     corpus, registry = (
         record["corpus"]["sha256"],
-        text_registry.Registry(text_registry.registry_home()),
+        text_registry.Registry(text_registry.registry_folder()),
     )
     spent = key = None
     try:

@@ -64,7 +64,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     check_delta(delta)
     if screened_folder.is_screened_folder(corpus):
         raise ValueError(f"{corpus}: is screened, and its people have pseudonyms; give the corpus")
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     if not (name := normalise_unit_name(user)):
         raise ValueError("--user: must be the name of a person, and is empty")
     own = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user in (user, name)]

@@ -42,7 +42,7 @@ def reason_before_training(corpus: StrPath, text: str) -> str | None:
         Nobody is asked to read turns for a certificate that an earlier model already voids. Test:
         ``tests/test_months.py::test_nobody_reads_where_an_earlier_model_voids_all``.
     """
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     spent = spending.read_history_of(corpus, text, registry).spent()
     if any(e.delta2 > 0 for e in spent.elsewhere):
         return OTHER_TEXT_REASON

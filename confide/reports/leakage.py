@@ -57,7 +57,7 @@ from crtlib.attacks.leakage import LeakageReport
 from crtlib.checks import MachineError
 from crtlib.files import StrPath
 from crtlib.models import scoring
-from crtlib.models.folder import load_model
+from crtlib.models.model_folder import load_model
 from crtlib.models.tensor_files import hash_tensors
 from crtlib.screening.rates import SHOWN_KINDS
 from crtlib.text import corpora, data_points, templates
@@ -506,7 +506,7 @@ def make_leakage_report(
         return _read_report(folder)
     outputs.check_output_folder(folder, inputs=[corpus, *folders.values()], force=force)
     registry, numbers = (
-        text_registry.Registry(text_registry.registry_home()),
+        text_registry.Registry(text_registry.registry_folder()),
         str(hash_tensors(model)),
     )
     text_registry.register_text(corpus)

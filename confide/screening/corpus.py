@@ -346,7 +346,7 @@ def screen_corpus(
         counted = counter.rates(policy_pairs=label_facts["judged"])
     else:
         units = screened_folder.read_registry_units(folder)
-        registry_of_texts = text_registry.Registry(text_registry.registry_home())
+        registry_of_texts = text_registry.Registry(text_registry.registry_folder())
         registry_of_texts.register(reading.sha256, units)
         counted = count_corpus_labels(counter, reading.sha256, pair)
     about_text = _describe_text(corpus, tally, reading) | {"simulated": simulations.all_held}

@@ -44,7 +44,7 @@ from confide.text.message_forms import (
 )
 from confide.text.quotes import looks_quoted
 from confide.text.readers import How
-from crtlib import files, outputs
+from crtlib import csv_formulas, outputs
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.options import OptionWouldHelp
@@ -312,7 +312,7 @@ def _write_corpus(
                         reasons[made.reason] += 1
                         rejected.writerow(
                             map(
-                                files.escape_csv_formula,
+                                csv_formulas.escape_csv_formula,
                                 (plan.place(number), str(number), made.column, made.reason),
                             )
                         )

@@ -70,7 +70,7 @@ class OdometerRun:
     run: str = ""
     entry: odometer_lines.OdometerEntry = field(init=False, repr=False)
     registry: text_registry.Registry = field(
-        default_factory=lambda: text_registry.Registry(text_registry.registry_home())
+        default_factory=lambda: text_registry.Registry(text_registry.registry_folder())
     )
     hash_key: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
     """The key of the hashes that are shown to others."""

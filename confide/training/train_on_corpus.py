@@ -56,8 +56,7 @@ from crtlib.accounting.secret_protection import ProtectionPlan
 from crtlib.attacks import run_audit
 from crtlib.checks import plain_name
 from crtlib.files import StrPath
-from crtlib.models import folder as model_folder
-from crtlib.models import interface, pretrained
+from crtlib.models import interface, model_folder, pretrained
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_digests, policy_names

@@ -58,7 +58,7 @@ from crtlib.accounting.guarantees import Guarantee
 from crtlib.attacks import run_audit
 from crtlib.checks import plain_name
 from crtlib.files import StrPath
-from crtlib.models import folder as model_folder
+from crtlib.models import model_folder
 from crtlib.models.pretrained import base_model_name, model_fingerprint
 from crtlib.screening import policy_names
 from crtlib.screening.rate_values import UNKNOWN_RATE
@@ -407,9 +407,9 @@ def write_training(
     device: str,
 ) -> None:
     """Write the model, with its promise, as a folder that ``transformers`` loads (for a recurrent
-    model, that :mod:`crtlib.models.folder` loads); the marker comes last. Private files go into
-    :func:`work_folder`, for their owner only. Others may read the model if its promise holds. The
-    run is finished in the odometer before the weights take their place."""
+    model, that :mod:`crtlib.models.model_folder` loads); the marker comes last. Private files go
+    into :func:`work_folder`, for their owner only. Others may read the model if its promise holds.
+    The run is finished in the odometer before the weights take their place."""
     work, key, run = make_work_folder(out), seal.ensure_signing_key(meter.folder), trained.run
     with outputs.staged_folder(
         out,

@@ -54,7 +54,7 @@ from torch import nn
 
 from crtlib.attacks.token_sequences import count_sequences
 from crtlib.checks import check_allowed
-from crtlib.models import folder, interface, scoring
+from crtlib.models import interface, model_folder, scoring
 from crtlib.text import templates
 from crtlib.text.records import Corpus, Point
 from crtlib.text.templates import Template, mark_spoken_tokens
@@ -430,7 +430,7 @@ def check_leakage_models(
     rows = len(interface.output_head(model).weight)
     if not 1 <= k <= rows:
         raise ValueError(f"top_k={k}: must be at least 1 and at most {rows}, the vocabulary")
-    folder.check_vocabulary(model, tokenizer)
+    model_folder.check_vocabulary(model, tokenizer)
     if public is not None and len(interface.output_head(public).weight) != rows:
         raise ValueError("public: must read the model's tokenizer, its vocabulary differs")
 

@@ -49,7 +49,7 @@ from crtlib.checks import check_allowed
 from crtlib.files import StrPath
 from crtlib.intervals import at_most
 from crtlib.models import scoring
-from crtlib.models.folder import load_model
+from crtlib.models.model_folder import load_model
 from crtlib.models.tensor_files import hash_tensors
 from crtlib.text import canaries, corpora, templates
 from crtlib.text.canaries import CANARY_USER_PREFIX

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from crtlib.models.interface import RecurrentLM
+from crtlib.models.recurrent_lm import RecurrentLM
 from crtlib.models.specs import ModelSpec
 from crtlib.torch_random import seeded_torch_rng
 

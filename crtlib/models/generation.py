@@ -1,7 +1,7 @@
 """Generate text token by token, with any model of this library, recurrent ones included.
 
 >>> import tempfile
->>> from crtlib.models import folder as model_folder
+>>> from crtlib.models import model_folder
 >>> from crtlib.models.construction import build_model
 >>> from crtlib.models.specs import ModelSpec
 >>> from crtlib.text.tokenizer import train_bpe
@@ -24,14 +24,9 @@ from torch import Tensor, nn
 
 from crtlib.checks import check_allowed
 from crtlib.files import StrPath
-from crtlib.models import folder as model_folder
-from crtlib.models.interface import (
-    RecurrentLM,
-    context_length,
-    device_of,
-    layers_below_head,
-    output_head,
-)
+from crtlib.models import model_folder
+from crtlib.models.interface import context_length, device_of, layers_below_head, output_head
+from crtlib.models.recurrent_lm import RecurrentLM
 from crtlib.models.scoring import check_causal, head_logprobs
 from crtlib.text.tokenizer import BpeTokenizer
 

@@ -4,6 +4,7 @@
 and from causal models of ``transformers``, also if ``peft`` wraps them.
 :mod:`crtlib.models.scoring` uses them as well.
 
+>>> from crtlib.models.specs import ModelSpec
 >>> model = RecurrentLM(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5))
 >>> h = hidden_states(model, torch.tensor([[1, 2, 3]]))
 >>> h.shape, output_head(model).logits(h).shape
@@ -12,8 +13,6 @@ and from causal models of ``transformers``, also if ``peft`` wraps them.
 
 from __future__ import annotations
 
-import functools
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,43 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib.models.recurrent import Gru, Lstm
-from crtlib.models.specs import ModelSpec
+from crtlib.models.recurrent_lm import RecurrentLM
+from crtlib.models.transformers_patches import skip_packing_check
 
 
-class RecurrentLM(nn.Module):
-    """Embedding, recurrent layers, linear head."""
-
-    embedding: nn.Embedding
-    layers: nn.ModuleList
-    head: nn.Linear
-
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__()
-        cell = {"lstm": Lstm, "gru": Gru}[spec.kind]
-        sizes = [spec.embedding or spec.hidden] + [spec.hidden] * spec.layers
-        self.embedding = nn.Embedding(spec.vocab_size, sizes[0])
-        self.layers = nn.ModuleList(cell(a, b) for a, b in itertools.pairwise(sizes))
-        self.head = nn.Linear(spec.hidden, spec.vocab_size)
-        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
-        nn.init.uniform_(self.head.weight, -0.1, 0.1)
-        nn.init.zeros_(self.head.bias)
-        if spec.tied:
-            self.head.weight = self.embedding.weight
-
-    def features(self, ids: Tensor) -> Tensor:
-        """(batch, time) token ids -> (batch, time, hidden)."""
-        x = self.embedding(ids)
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """(batch, time) token ids -> (batch, time, vocabulary) logits."""
-        return self.head(self.features(ids))
-
-
-# --------------------------------------------------------------------------- the interface
 @dataclass(frozen=True)
 class Head:
     """The output layer: ``logits = cap(scale (h @ weight.T + bias))``, ``cap`` a scaled tanh or
@@ -134,7 +100,7 @@ def hidden_states(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) 
     # One row of positions for each example, or the position table would see a batch of one.
     positions = torch.arange(time, device=ids.device).repeat(batch, 1)
     positions.unpacked = True  # type: ignore[attr-defined]
-    _skip_packing_check()
+    skip_packing_check()
     base = layers_below_head(model)
     if is_causal(model):
         return base(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
@@ -148,18 +114,6 @@ def hidden_states(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) 
         attention_mask=mask,
     )
     return whole.cls.predictions.transform(out.last_hidden_state)
-
-
-@functools.cache
-def _skip_packing_check() -> None:
-    """Make ``transformers`` believe positions that are marked as those of one text per row. It
-    would look for itself otherwise, and so wait for the GPU."""
-    from transformers import masking_utils
-
-    look = masking_utils.find_packed_sequence_indices
-    masking_utils.find_packed_sequence_indices = lambda positions: (
-        None if hasattr(positions, "unpacked") else look(positions)
-    )
 
 
 def context_length(model: nn.Module) -> int | None:

@@ -16,7 +16,7 @@ from torch import nn
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.attacks import by_name as attacks
 from crtlib.attacks.attack import Subject
-from crtlib.models import interface, pretrained, scoring
+from crtlib.models import interface, pretrained, recurrent_lm, scoring
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.ragged_array import RaggedArray
@@ -382,7 +382,7 @@ def _mark_completions(
 def _context_limit(study: CrtStudy, model: nn.Module) -> int | None:
     """The most tokens that are read at once, a public constant; None: as many as a text has."""
     limit = interface.context_length(model)
-    if isinstance(model, interface.RecurrentLM) or not study.brings_vocabulary:
+    if isinstance(model, recurrent_lm.RecurrentLM) or not study.brings_vocabulary:
         return limit
     return study.context if limit is None else min(limit, study.context)
 

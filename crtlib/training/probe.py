@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from crtlib.models import interface
-from crtlib.models.interface import RecurrentLM
+from crtlib.models.recurrent_lm import RecurrentLM
 from crtlib.progress import bar_options
 from crtlib.training import clipping
 from crtlib.training.devices import is_host

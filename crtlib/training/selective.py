@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_allowed, check_clip_norm, check_positive
-from crtlib.models import interface
+from crtlib.models import recurrent_lm
 from crtlib.models.recurrent import Lstm
 from crtlib.training.devices import send_to_device
 from crtlib.training.gradient_entries import clip_factors
@@ -204,7 +204,7 @@ class SelectivePhase(Phase):
 
 
 def _single_lstm_layer(model: nn.Module) -> Lstm:
-    layers = list(model.layers) if isinstance(model, interface.RecurrentLM) else []
+    layers = list(model.layers) if isinstance(model, recurrent_lm.RecurrentLM) else []
     if len(layers) != 1 or not isinstance(layers[0], Lstm):
         raise ValueError("model: must be an lstm of one layer, whose state S-DP protects")
     return layers[0]

@@ -322,7 +322,7 @@ from crtlib.accounting.events import SampledGaussian
 spend = {"unit": "turn", "method": "crt", "relation": "replace", "screening": "5" * 64,
          "gamma": 0.05, "delta2": 0.01, "holds": {}, "void": (),
          "events": (SampledGaussian(0.02, 1.5, 200),)}
-registry = text_registry.Registry(text_registry.registry_home())
+registry = text_registry.Registry(text_registry.registry_folder())
 for k in range(5):
     home = odometer.find_odometer(sys.argv[1], "c" * 64)
     registry.register("c" * 64, [("user", "u")])
@@ -342,7 +342,7 @@ def test_four_processes_at_once_have_one_ledger(tmp_path):
     (home,) = tmp_path.glob("*.odometer")
     for entries in (
         odometer.read_entries(home),
-        text_registry.Registry(text_registry.registry_home()).entries(),
+        text_registry.Registry(text_registry.registry_folder()).entries(),
     ):
         assert len(entries) == 40 and len({e.run for e in entries}) == 20
     assert spending.sum_spending(odometer.read_entries(home)).events == (STEP,) * 20

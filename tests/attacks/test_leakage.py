@@ -16,7 +16,7 @@ from crtlib.attacks import leakage
 from crtlib.attacks.leakage import Document, TokenScores
 from crtlib.models import generation
 from crtlib.models.construction import build_model
-from crtlib.models.folder import load_model
+from crtlib.models.model_folder import load_model
 from crtlib.models.specs import ModelSpec
 from crtlib.screening.redaction import redact
 from crtlib.text import canaries, customersim, data_points

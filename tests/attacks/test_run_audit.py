@@ -18,7 +18,7 @@ from confide.screening.corpus import ScreeningOptions
 from confide.training import study_of_text, train_on_corpus
 from crtlib import outputs
 from crtlib.attacks import one_run_bound, run_audit
-from crtlib.models import folder
+from crtlib.models import model_folder
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.studies import study_data
@@ -49,7 +49,7 @@ def trained(home, epochs, learned=None):
         phases = schedules.sgd_phases(epochs=epochs, batch_size=50, learning_rate=1e-2)
         learned(model, phases, {"public": bpe.encode(texts)}, seed=0)
     run = home / f"run{epochs}"
-    folder.save_model(model, bpe, spec, run)
+    model_folder.save_model(model, bpe, spec, run)
     record = {
         "key": "0" * 64,
         "randomness": "operating_system", "protects_all": True, "delta": 1e-5,

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from crtbook.figures.diagrams import render_diagram
 from crtlib.accounting import confidentiality, privacy_cost
 from crtlib.accounting.events import SampledGaussian
-from crtlib.models.interface import RecurrentLM
+from crtlib.models.recurrent_lm import RecurrentLM
 from crtlib.models.specs import ModelSpec
 
 BOOK = Path(__file__).resolve().parents[2] / "book"

@@ -2495,7 +2495,7 @@ PROMISED = rows(
      "of - count, confidence)", "of - count, 2 * confidence - 1)",
      "test_the_interval_covers_at_least_as_often_as_it_says"),
 ) + rows(
-    "models.folder",
+    "models.model_folder",
     "attacks/test_leakage.py",
     ("pickled weights are handed on", "load_model",
      'if not list(folder.glob("*.safetensors")):', "if False:", "test_transformers_folders"),

@@ -12,7 +12,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from crtlib import foreign_files
-from crtlib.models import folder, generation, pretrained, tensor_files
+from crtlib.models import generation, model_folder, pretrained, tensor_files
 from crtlib.screening import word_scorers
 from crtlib.text.tokenizer import adapt_tokenizer, load_pretrained_tokenizer, load_tokenizer
 from tests.models.test_pretrained import tiny
@@ -87,7 +87,7 @@ REFUSED = "asks for code from elsewhere"
 )
 def test_a_folder_can_fetch_nothing(good, tmp_path, asked, keys, says):
     place = changed(good, tmp_path / "m", **keys)
-    for read in (pretrained.load_pretrained, folder.load_model, word_scorers.load_encoder):
+    for read in (pretrained.load_pretrained, model_folder.load_model, word_scorers.load_encoder):
         said = ends_in_one_line(read, str(place))
         if says:
             assert says in (said or "it was read")
@@ -109,7 +109,7 @@ def test_an_adapter_brings_no_other_model(good, tmp_path, asked):
     place = changed(good, tmp_path / "m")
     adapter = {"base_model_name_or_path": "evil-org/base", "peft_type": "LORA"}
     (place / "adapter_config.json").write_text(json.dumps(adapter))
-    for read in (pretrained.load_pretrained, folder.load_model, word_scorers.load_encoder):
+    for read in (pretrained.load_pretrained, model_folder.load_model, word_scorers.load_encoder):
         assert "holds an adapter" in ends_in_one_line(read, str(place))
     assert not asked
 
@@ -148,7 +148,9 @@ def test_a_file_that_is_no_object_is_one_line(good, tmp_path, name, content):
     place = changed(good, tmp_path / "m")
     (place / name).write_text(content)
     assert [
-        read for read in (folder.load_model, adapt_tokenizer) if ends_in_one_line(read, str(place))
+        read
+        for read in (model_folder.load_model, adapt_tokenizer)
+        if ends_in_one_line(read, str(place))
     ]
 
 
@@ -158,7 +160,7 @@ def test_a_pipe_and_a_folder_instead_of_a_file_are_one_line(good, tmp_path, make
     place = changed(good, tmp_path / "m")
     (place / "tokenizer_config.json").unlink()
     make(place / "tokenizer_config.json")
-    for read in (pretrained.load_pretrained, folder.load_model, adapt_tokenizer):
+    for read in (pretrained.load_pretrained, model_folder.load_model, adapt_tokenizer):
         with pytest.raises(ValueError, match=r"its tokenizer_config\.json is a ") as refused:
             read(str(place))
         assert "\n" not in str(refused.value)
@@ -168,7 +170,7 @@ def test_a_pipe_and_a_folder_instead_of_a_file_are_one_line(good, tmp_path, make
 def test_a_header_of_any_length_is_one_line(good, tmp_path, size):
     place = changed(good, tmp_path / "m")
     (place / "model.safetensors").write_bytes(struct.pack("<Q", size) + b"{}")
-    for read in (folder.load_model, tensor_files.hash_tensors):
+    for read in (model_folder.load_model, tensor_files.hash_tensors):
         assert ends_in_one_line(read, place)
 
 
@@ -176,7 +178,7 @@ def test_weights_that_are_no_numbers_are_refused(good, tmp_path):
     place = changed(good, tmp_path / "m")
     weights = {name: w * math.nan for name, w in load_file(place / "model.safetensors").items()}
     save_file(weights, place / "model.safetensors", metadata={"format": "pt"})
-    assert "its weights are not finite" in ends_in_one_line(folder.load_model, place)
+    assert "its weights are not finite" in ends_in_one_line(model_folder.load_model, place)
     with pytest.raises(ValueError, match="its weights are not finite"):
         generation.generate_text(place, "hello")
 
@@ -198,14 +200,14 @@ def test_a_link_that_leads_nowhere_is_refused_before_anything_is_read(good, tmp_
     place = changed(good, tmp_path / "m")
     (place / "tokenizer_config.json").unlink()
     (place / "tokenizer_config.json").symlink_to(place / to)
-    for read in (pretrained.load_pretrained, folder.load_model, adapt_tokenizer):
+    for read in (pretrained.load_pretrained, model_folder.load_model, adapt_tokenizer):
         assert "is a link that leads nowhere" in ends_in_one_line(read, str(place))
 
 
 @pytest.mark.parametrize("longest", [{}, "long", [7]])
 def test_a_setting_that_a_tokenizer_cannot_read_with_is_one_line(good, tmp_path, longest):
     place = changed(good, tmp_path / "m", "tokenizer_config.json", model_max_length=longest)
-    assert ends_in_one_line(folder.load_model, place)
+    assert ends_in_one_line(model_folder.load_model, place)
 
 
 def test_what_is_raised_becomes_one_line_but_the_machines_faults_stay():

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from crtlib import outputs
-from crtlib.models import folder, pretrained, scoring
+from crtlib.models import model_folder, pretrained, scoring
 from crtlib.studies import study_data, study_run
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.text import customersim, jsonl, templates
@@ -92,7 +92,7 @@ def test_trained_by_the_command_line_and_read_by_transformers(name, corpus, run,
     assert outputs.require_marker(out)["command"] == "train"
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     model = transformers.AutoModelForCausalLM.from_pretrained(out)
-    own, bpe = folder.load_model(out), adapt_tokenizer(source)
+    own, bpe = model_folder.load_model(out), adapt_tokenizer(source)
     text = "USR: my ID is: 4217 <MASK>"
     ids = tokenizer(text).input_ids
     assert ids == bpe.encode_prefix(text) and (tokenizer.bos_token, bpe.eos_token) == (
@@ -305,5 +305,7 @@ def test_a_text_beyond_the_context_is_clipped_as_one_point(corpus, run, tmp_path
 def test_a_model_of_ours_is_read_as_it_was_written(tmp_path):
     source = tiny("gpt-neox", tmp_path / "source")
     bpe = adapt_tokenizer(source)
-    folder.save_model(pretrained.load_with_added_tokens(source, bpe), bpe, None, tmp_path / "out")
-    assert folder.load_crtlib_folder(tmp_path / "out")[1] == bpe
+    model_folder.save_model(
+        pretrained.load_with_added_tokens(source, bpe), bpe, None, tmp_path / "out"
+    )
+    assert model_folder.load_saved_model(tmp_path / "out")[1] == bpe

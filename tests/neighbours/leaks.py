@@ -208,11 +208,12 @@ UNCOUNTED = (
 )  # fmt: skip
 """A secret that leaves a trace, or is public, counts as one that is not."""
 MIXED = (
-    ("activations follow the longest text of a batch", "models.interface:RecurrentLM.features",
+    ("activations follow the longest text of a batch", "models.recurrent_lm:RecurrentLM.features",
      "x = layer(x)", "x = layer(x) * (1 + x.shape[1] / 50)"),
-    ("activations lose a part of the mean of their batch", "models.interface:RecurrentLM.features",
+    ("activations lose a part of the mean of their batch",
+     "models.recurrent_lm:RecurrentLM.features",
      "x = layer(x)", "x = layer(x) - 0.02 * x.mean(0, keepdim=True)"),
-    ("the first of a batch moves the others a little", "models.interface:RecurrentLM.features",
+    ("the first of a batch moves the others a little", "models.recurrent_lm:RecurrentLM.features",
      "x = layer(x)", "x = layer(x) + 0.05 * x[:1, :1].mean()"),
     ("a message is clipped by the norm of its neighbour", "training.gradient_entries:clip_factors",
      "norms.clamp_min(", "norms.roll(1).clamp_min("),

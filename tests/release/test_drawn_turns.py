@@ -18,7 +18,7 @@ from confide.release.certifiable_run import read_certifiable_run
 from confide.reports.screening_page import screen_into_folder
 from confide.screening import corpus as screening
 from confide.screening.teaching import teach_tagger
-from confide.text_registry import Registry, registry_home
+from confide.text_registry import Registry, registry_folder
 from confide.training import train_on_corpus
 from crtlib.screening import rates, regex_policies
 from crtlib.screening.policy_digests import policy_digest
@@ -220,7 +220,7 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     assert again["verdict"] == "void" and "read again since" in " ".join(again["void_because"])
     run = read_certifiable_run(tmp_path / "m")
     assert run.spent is not None and run.record["labels"]["reading_sha256"]
-    line = next(e for e in Registry(registry_home()).entries() if e.counted)
+    line = next(e for e in Registry(registry_folder()).entries() if e.counted)
     few = replace(line, gamma=0.05, counted=line.counted | {"trace": [0, 100]})
     spent = rate_bounds.with_current_bounds(replace(run.spent, entries=(few,)))
     assert spent.entries[0].gamma == 1.0

@@ -136,7 +136,7 @@ def test_a_line_that_does_not_say_whether_it_is_void_counts_as_void(tmp_path, ru
     older = [replace(line, void=None) for line in lines]
     spent = spending.sum_spending(older)
     assert (spent.runs, spent.unprotected, len(spent.unsaid)) == (0, 1, 1)
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     odometer.add_later_entry(place, lines[-1], registry=registry, void=None)
     code, told, _ = run("account", "--odometer", place)
     assert code == 0 and "did not record whether the promise was void" in " ".join(told.split())

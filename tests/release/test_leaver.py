@@ -39,7 +39,7 @@ def train(text, run="a", **changes):
     }  # fmt: skip
     odometer.add_entry(
         text.with_name(f"{text.name}.odometer"), corpus=text_registry.register_text(text), run=run,
-        registry=text_registry.Registry(text_registry.registry_home()), **(line | changes),
+        registry=text_registry.Registry(text_registry.registry_folder()), **(line | changes),
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def test_a_plan_promises_of_secrets_and_not_of_people(texts):
     train(texts / "earlier.jsonl", "b", **plan)
     told = leaver.describe_leaver(texts / "earlier.jsonl", "Ann Quux")
     assert (told["planned"], told["unprotected"]) == (0, 2)
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     home = texts / "corpus.jsonl.odometer"
     line = odometer.read_entries(home)[0].entry
     odometer.strike_run(home, line, because="nobody saw it", registry=registry)
@@ -162,7 +162,7 @@ def test_who_may_have_taught_a_search_is_promised_nothing(texts):
 
 def test_what_was_forgotten_is_said_where_no_model_is_known(texts):
     train(texts / "earlier.jsonl")
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     registry.forget(text_registry.register_text(texts / "earlier.jsonl"))
     told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
     assert told["forgotten"] == 1 and not told["models"]

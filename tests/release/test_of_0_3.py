@@ -28,7 +28,7 @@ def old(tmp_path, monkeypatch):
 
 
 def test_the_registry_and_the_odometer_are_found(old):
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     entries = odometer.read_entries(old / "talk.jsonl.odometer")
     assert [e.method for e in entries if e.state == "finished"] == ["crt", "dpsgd"]
     assert registry.entries() and registry.find_related_texts(
@@ -55,7 +55,7 @@ def test_a_model_that_read_each_copy_stays_certified_once_the_other_is_struck(ol
     value = certify.write_certificate(old / "model_dpsgd", old / "c.html", odometer_folder=place)
     assert value["verdict"] == "void" and "--strike" in value["void_because"][0]
     crt = next(e for e in odometer.read_entries(place) if e.method == "crt")
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     odometer.strike_run(place, crt.entry[:12], because="nobody saw it", registry=registry)
     value = certify.write_certificate(
         old / "model_dpsgd", old / "c.html", odometer_folder=place, force=True

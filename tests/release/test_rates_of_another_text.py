@@ -68,7 +68,7 @@ def test_a_rate_of_another_text_bounds_nothing_here(tmp_path, texts):
     assert second["verdict"] == "void" and second["spent_before"]["delta2"] == 1.0
     assert any(VOID in why and "--strike" in why for why in second["void_because"])
     place = odometer.find_odometer(one, corpora.hash_corpus(one))
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     line = odometer.read_entries(place)[-1]
     odometer.strike_run(place, line.entry, because="nobody saw it", registry=registry)
     assert certified(tmp_path / "m2")[0]["verdict"] == "holds"

@@ -38,7 +38,7 @@ def test_a_rate_of_messages_bounds_nothing_of_conversations(tmp_path):
     assert second["verdict"] == "void" and second["spent_before"]["delta2"] == 1.0
     assert any("for smaller data points" in why for why in second["void_because"])
     place = odometer.find_odometer(path, corpora.hash_corpus(path))
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     known = spending.report_spending(spending.read_history(place, registry), delta=1e-3)
     assert known["unit"] == "dialogue" and known["together"]["delta2"] == 1.0
 

@@ -39,7 +39,7 @@ def threads(path, spoken, start=0):
 def related(*paths):
     """How many units of each kind the registry finds in common with the first."""
     registry, names = (
-        text_registry.Registry(text_registry.registry_home()),
+        text_registry.Registry(text_registry.registry_folder()),
         [corpora.hash_corpus(p) for p in paths],
     )
     for path in paths:
@@ -115,7 +115,7 @@ def test_strangers_who_thank_each_other_are_not_the_same(tmp_path):
 def test_a_text_that_0_3_entered_is_known_as_it_was_until_it_is_read_again(tmp_path):
     january, february = months(tmp_path)
     registry, name = (
-        text_registry.Registry(text_registry.registry_home()),
+        text_registry.Registry(text_registry.registry_folder()),
         corpora.hash_corpus(january),
     )
     newer = ("rare", "brief", "stretch", "spoken", "speakers", "owners", "compared")
@@ -130,7 +130,7 @@ def test_a_text_that_0_3_entered_is_known_as_it_was_until_it_is_read_again(tmp_p
 
 
 def test_the_registry_of_0_3_knows_which_messages_are_rare_once_it_is_read_again(old):  # noqa: F811
-    registry, text = text_registry.Registry(text_registry.registry_home()), old / "talk.jsonl"
+    registry, text = text_registry.Registry(text_registry.registry_folder()), old / "talk.jsonl"
     before = registry.find_related_texts(corpora.hash_corpus(text))
     grown = old / "grown.jsonl"
     grown.write_text(text.read_text().replace('"d', '"x'))

@@ -34,7 +34,7 @@ def write(path, talks):
 
 def shared_units(*paths):
     """What the registry finds of the second text in common with the first."""
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     names = [corpora.hash_corpus(path) for path in paths]
     for path in paths:
         text_registry.register_text(path)
@@ -116,7 +116,7 @@ def test_what_an_older_crtlib_entered_is_not_compared(tmp_path):
     """It kept no conversation with all its people, and no message with all who say it."""
     first = write(tmp_path / "one.jsonl", [("ann", said("ann", 3)), ("bob", said("bob", 3))])
     second = write(tmp_path / "two.jsonl", [("ann", said("ann", 2))])
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     newer = ("spoken", "speakers", "owners", "compared")
     units = [unit for unit in registry_units.hash_registry_units(first) if unit[0] not in newer]
     name = corpora.hash_corpus(first)

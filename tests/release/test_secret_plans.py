@@ -239,7 +239,7 @@ def test_a_plan_that_was_stopped_begins_again(planned, tmp_path):
         with pytest.raises(ValueError, match=f"a certificate would be void: {why}"):
             train_on_corpus.train(path, **again)
     (line,) = odometer.read_entries(tmp_path / "c.jsonl.odometer")
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     odometer.strike_run(
         tmp_path / "c.jsonl.odometer", line.entry, because="nobody saw it", registry=registry
     )

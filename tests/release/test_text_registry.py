@@ -69,7 +69,7 @@ def write(path, talks, user=""):
 
 def related(*paths):
     """What the registry finds of the first text in common with each of the others."""
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     names = [corpora.hash_corpus(path) for path in paths]
     for path in paths:
         text_registry.register_text(path)
@@ -124,7 +124,7 @@ def test_what_screening_left_is_known_though_the_text_was_entered_before(tmp_pat
     left = [[d.turns[0].text] for d in corpora.read_dialogues(tmp_path / "s")]
     assert not any("555-010" in text for (text,) in left)
     again = text_registry.register_text(write(tmp_path / "again.jsonl", left))
-    found = text_registry.Registry(text_registry.registry_home()).find_related_texts(again)
+    found = text_registry.Registry(text_registry.registry_folder()).find_related_texts(again)
     assert corpora.hash_corpus(raw) in found
 
 
@@ -309,7 +309,7 @@ def test_a_certificate_elsewhere_knows_what_was_known_when_it_trained(tmp_path, 
     assert page["verdict"] == "void" and "not known here" in " ".join(page["void_because"])
     monkeypatch.setenv("CRTLIB_REGISTRY", "relative")
     with pytest.raises(ValueError, match="CRTLIB_REGISTRY='relative': must be an absolute path"):
-        text_registry.registry_home()
+        text_registry.registry_folder()
 
 
 def test_real_people_behind_a_simulated_conversation_are_known(tmp_path):
@@ -333,7 +333,7 @@ def test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening(tmp
         write_messages(tmp_path / f"{name}.jsonl", people, month=name)
     words = ["screen", tmp_path / "may.jsonl", "--policy", "regex:customersim"]
     assert run(*words, "--conservative", "cautious", "--out", tmp_path / "s")[0] == 0
-    for file in text_registry.registry_home().glob("*"):
+    for file in text_registry.registry_folder().glob("*"):
         file.unlink()  # another machine's
     settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
     trainings.train(tmp_path / "s", out=tmp_path / "one", **settings)

@@ -44,7 +44,7 @@ def test_one_conversation_in_common_is_no_same_cut(tmp_path):
     extra = write_messages(tmp_path / "extra.jsonl", ["solo"], cut=1, turns=1).read_text()
     for path in (whole, flat):
         path.write_text(path.read_text() + extra)
-    shared = text_registry.Registry(text_registry.registry_home())
+    shared = text_registry.Registry(text_registry.registry_folder())
     own = TINY | {"epsilon": 3.0, "unit": "dialogue"}
     trainings.train(flat, out=tmp_path / "one", method="dpsgd", **own)
     trainings.train(whole, out=tmp_path / "two", method="dpsgd", **own)
@@ -71,7 +71,7 @@ def test_a_word_that_two_people_own_in_two_texts_makes_them_others(tmp_path):
         path.write_text(text + extra)
     related_texts(whole, flat)
     names = [corpora.hash_corpus(path) for path in (whole, flat)]
-    shared = text_registry.Registry(text_registry.registry_home()).find_related_texts(names[0])[
+    shared = text_registry.Registry(text_registry.registry_folder()).find_related_texts(names[0])[
         names[1]
     ]
     assert shared["owners"] == shared["dialogue"] == 1 and shared["compared"]
@@ -89,7 +89,7 @@ def test_people_who_have_no_name_in_an_earlier_text_are_as_many_points_as_messag
     same = write_messages(tmp_path / "same.jsonl", people, cut=2, turns=10)
     names = [corpora.hash_corpus(p) for p in (named, bare, same)]
     related_texts(named, bare, same)
-    shared = text_registry.Registry(text_registry.registry_home()).find_related_texts(names[0])
+    shared = text_registry.Registry(text_registry.registry_folder()).find_related_texts(names[0])
     assert [spending._has_same_people(shared[name]) for name in names[1:]] == [False, True]
 
 

@@ -116,7 +116,7 @@ def write(path, talks, form="as it is"):
 def related(first, *others):
     """Which of the other texts the registry knows as related to the first."""
     names = [text_registry.register_text(path) for path in (first, *others)]
-    found = text_registry.Registry(text_registry.registry_home()).find_related_texts(names[0])
+    found = text_registry.Registry(text_registry.registry_folder()).find_related_texts(names[0])
     return [name in found for name in names[1:]]
 
 
@@ -206,7 +206,7 @@ def test_a_person_who_is_called_like_the_conversation_is_a_person(tmp_path):
     jsonl.write_jsonl(corpora.read_dialogues(texts[1]), tmp_path / "t.jsonl")
     texts.append(tmp_path / "t.jsonl")
     names = [text_registry.register_text(path) for path in texts]
-    found = text_registry.Registry(text_registry.registry_home()).find_related_texts(names[0])
+    found = text_registry.Registry(text_registry.registry_folder()).find_related_texts(names[0])
     assert [found.get(name, {"user": 0})["user"] for name in names[1:]] == [30, 30]
     assert spending._has_same_people(found[names[1]])
 

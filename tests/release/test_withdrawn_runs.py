@@ -8,7 +8,6 @@ import pytest
 from confide import odometer, odometer_lines, spending, text_registry
 from confide.commands import training as project
 from confide.labels import drawing, label_tasks, registry
-from crtlib import files
 from crtlib.accounting.events import SampledGaussian
 from crtlib.text import corpora, identity, jsonl
 from crtlib.text.records import Dialogue, Turn
@@ -24,7 +23,7 @@ def test_a_struck_run_is_named(tmp_path):
     assert first is not None
     home = odometer.find_odometer(text, corpora.hash_corpus(text))
     line = odometer.read_entries(home)[0].entry
-    known = text_registry.Registry(text_registry.registry_home())
+    known = text_registry.Registry(text_registry.registry_folder())
     odometer.strike_run(home, line, because="nobody saw it", registry=known)
     trainings.train(text, out=tmp_path / "two", **CRT)
     made = make_certificate(tmp_path / "two", tmp_path / "two.html")
@@ -60,7 +59,7 @@ def test_a_text_of_which_no_training_began_is_forgotten_as_well(tmp_path, regist
     text = write_simulated_text(tmp_path / "c.jsonl", people="ann")
     sha, home = text_registry.register_text(text), tmp_path / "c.jsonl.odometer"
     odometer.prepare_odometer(home, sha)
-    known = text_registry.Registry(text_registry.registry_home())
+    known = text_registry.Registry(text_registry.registry_folder())
     assert known.knows_person("ann1")
     assert "forgotten: " in run("account", "--odometer", home, "--forget")[1]
     assert not known.knows_person("ann1")
@@ -77,7 +76,7 @@ def test_who_forgets_a_text_forgets_its_drawn_turns(tmp_path, run):
     trainings.train(text, out=tmp_path / "m", method="dpsgd", width=2, epochs=1, delta=1e-4)
     names = {registry.hash_asked_people(about["corpus"], f"Ann {k}", "")[0] for k in range(40)}
     names |= {identity.hash_turn_text(turn.text) for turn in said}
-    place = files.registry_folder() / "labels.sqlite"
+    place = text_registry.registry_folder() / "labels.sqlite"
 
     def known():
         content = place.read_bytes()
@@ -147,7 +146,7 @@ def test_a_certificate_of_a_struck_run_is_not_up_to_date(tmp_path, monkeypatch):
         != "certify: up to date"
     )
     home = odometer.find_odometer(text, corpora.hash_corpus(text))
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     odometer.strike_run(
         home, odometer.read_entries(home)[0].entry, because="unseen", registry=registry
     )
@@ -183,7 +182,7 @@ def test_a_run_that_was_struck_stays_struck_when_its_ledger_is_restored(tmp_path
     trainings.train(text, out=tmp_path / "m", **CRT)
     home = odometer.find_odometer(text, corpora.hash_corpus(text))
     backup = (home / odometer_lines.LEDGER_FILE).read_bytes()
-    registry = text_registry.Registry(text_registry.registry_home())
+    registry = text_registry.Registry(text_registry.registry_folder())
     odometer.strike_run(
         home, odometer.read_entries(home)[0].entry, because="unseen", registry=registry
     )

@@ -18,7 +18,7 @@ GATE = {
 """What leaves with a model: each file with its sources."""
 MADE = {
     # in a private folder, of which a release adopts each file
-    "models.folder": "save_fast_tokenizer save_model",
+    "models.model_folder": "save_fast_tokenizer save_model",
     "text.tokenizer": "BpeTokenizer.save",
 }
 """The files of a model before they are released."""

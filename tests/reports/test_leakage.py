@@ -23,8 +23,7 @@ from confide.reports import leakage as leakage_report
 from confide.reports.leakage import ReportCover
 from crtbook.leakage import make_trainer
 from crtlib.attacks import leakage
-from crtlib.models import folder as model_folder
-from crtlib.models import scoring
+from crtlib.models import model_folder, scoring
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.text import canaries, corpora, customersim, data_points, jsonl

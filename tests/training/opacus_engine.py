@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib.models import interface
+from crtlib.models import interface, recurrent_lm
 from crtlib.models.recurrent import Lstm, RecurrentLayer
 from crtlib.training import clipping
 from crtlib.training.gradient_entries import clip_factors, gradient_buffer
@@ -34,7 +34,7 @@ class Mirror(nn.Module):
         super().__init__()
         self.give_back: list[tuple[nn.Parameter, Callable[[], Tensor]]] = []
         self.of_recurrent: list[nn.Module] | None = None
-        if not isinstance(model, interface.RecurrentLM):
+        if not isinstance(model, recurrent_lm.RecurrentLM):
             self.model, self.softcap = model, interface.output_head(model).softcap
             self._same(model)
             return

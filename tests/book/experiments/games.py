@@ -9,8 +9,8 @@ import torch
 
 from crtbook import audits
 from crtbook.audits import ALONG, CLIP, FIRST, NO, YES, Audit, Games
-from crtlib.models.interface import RecurrentLM
 from crtlib.models.recurrent import Lstm
+from crtlib.models.recurrent_lm import RecurrentLM
 from crtlib.models.specs import ModelSpec
 from crtlib.training import schedules
 from crtlib.training.loop import train_model

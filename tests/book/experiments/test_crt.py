@@ -21,7 +21,7 @@ from crtbook import grids, runner, runs, search, sweeps, tables
 from crtbook import settings as settings_studies
 from crtbook import study as store_module
 from crtbook.study import Store
-from crtlib.models import folder
+from crtlib.models import model_folder
 from crtlib.screening import regex_policies
 from crtlib.studies import crt_study, study_data, study_run
 from crtlib.text import customersim, data_points, jsonl, templates
@@ -265,7 +265,7 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
 def test_a_saved_model_scores_as_before(tmp_path):
     fitted = study_run.fit_study(TINY)
     runs.save_run(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
-    model, tokenizer = folder.load_model(tmp_path)
+    model, tokenizer = model_folder.load_model(tmp_path)
     texts = fitted.data.test
     assert study_run.measure_utility(model, tokenizer, texts) == study_run.measure_utility(
         fitted.run.model, fitted.data.tokenizer, texts

@@ -61,7 +61,7 @@ def load_model(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
     what = "holds no model with its tokenizer that can be read"
     with foreign_model(folder, str(folder), what):
         if (folder / "model.json").is_file():
-            model, tokenizer, _ = load_crtlib_folder(folder)
+            model, tokenizer, _ = load_saved_model(folder)
         else:
             from transformers import AutoTokenizer
 
@@ -148,7 +148,7 @@ def save_fast_tokenizer(
     fast.save_pretrained(folder)
 
 
-def load_crtlib_folder(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec | None]:
+def load_saved_model(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec | None]:
     """The model, tokenizer and shape that :func:`save_model` wrote to ``folder``."""
     if not (folder / "model.json").is_file():
         names = json.loads(files.read_text(folder / "tokenizer_config.json"))
