@@ -104,13 +104,18 @@ def guess_columns(
     ``ValueError`` if a given column is missing, if two columns could have the same role, or if
     there is no text or no user (with ``no_users`` no user is guessed). The message begins with the
     table's name ``where``, lists everything that is missing, and suggests the column whose cells
-    are ``longest`` as the text. It quotes column names only if one is known: otherwise they may be
-    cells.
+    are ``longest`` as the text. It quotes names that are given or match a role, and calls other
+    columns by their numbers: they may be the cells of a table without a header.
+
+    Guarantee:
+        No cell of a table without a header is quoted. Test:
+        ``tests/text/test_ingest.py::test_names_that_match_no_role_are_not_quoted``.
     """
     shown = "its first row does not look like a header"
-    known = any(name in given.values() or may_have_role(name) for name in names)
+    known = [name for name in names if name in given.values() or may_have_role(name)]
     if known and all(re.fullmatch(r"[^\W\d_][\w.\-]{0,40}( [\w.\-]+){0,3}", n) for n in names):
-        shown = f"the columns are {', '.join(names)}"
+        listed = (n if n in known else f"number {k}" for k, n in enumerate(names, 1))
+        shown = f"the columns are {', '.join(listed)}"
     for role, name in given.items():
         if name not in names:
             raise ValueError(f"{where}: has no column {name!r} (--{role}); {shown}")
@@ -134,8 +139,8 @@ def guess_columns(
     if lacks_text or lacks_user:
         missing = " or ".join(["the text"] * lacks_text + ["the person"] * lacks_user)
         flags = ["--text"] * lacks_text + ["--user, or --no-users where there is none"] * lacks_user
-        named = lacks_text and longest and shown.startswith("the columns")
-        hint = f", perhaps --text {longest!r}" if named else ""
+        looks_named = lacks_text and longest in names and shown.startswith("the columns")
+        hint = f", perhaps that of number {names.index(longest) + 1}" if looks_named else ""
         say = " and ".join(flags) + hint
         options = ["text"] * lacks_text + ["user", "no_users"] * lacks_user
         raise OptionWouldHelp(

@@ -25,7 +25,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,7 +37,7 @@ from confide.text.decoding import name_of_encoding
 from confide.text.encoded_text import looks_encoded
 from confide.text.message_forms import (
     MESSAGE_SCHEMA,
-    SHAPE_READERS,
+    RECORD_SHAPES,
     IngestSource,
     TurnMessage,
 )
@@ -187,13 +186,14 @@ def ingest_sources(
         never used after somebody to whom they were shown said no. Test:
         ``tests/text/test_ingest.py::test_a_guess_is_shown_and_asked_for``.
     """
+    reading = How(**how)
     if hasattr(sources, "to_parquet"):
         with tempfile.TemporaryDirectory() as private:  # 0700
-            sources.to_parquet(table := Path(private) / "rows.parquet")
+            table = Path(private) / "rows.parquet"
+            _write_columns_read(sources, table, reading)
             return ingest_sources(
                 [table], out, yes=yes, ask=ask, force=force, progress=progress, **how
             )
-    reading = How(**how)
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
     if not sources:
@@ -246,6 +246,22 @@ def ingest_sources(
             rewritten=counted["rewritten"],
         )  # fmt: skip
     return IngestSummary(*told, **counted, facts=counts, notes=notes)
+
+
+def _write_columns_read(frame: Any, path: Path, how: How) -> None:
+    """Write those columns of a DataFrame or a ``datasets.Dataset`` that may have a role.
+
+    Guarantee:
+        No cell is quoted, though other libraries quote what they cannot convert, and what has no
+        role is not converted. Test:
+        ``tests/release/test_library.py::test_no_cell_of_a_table_in_memory_is_quoted``.
+    """
+    with refuse_whatever_fails("SOURCE", "this table has a column that Parquet cannot hold"):
+        names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+        given = {name for name in how.columns.values() if name}
+        read = [n for n in names if isinstance(n, str) and readers.is_column_read(n, given)]
+        choose = getattr(frame, "select_columns", frame.__getitem__)
+        choose(read or names[:1]).to_parquet(path)
 
 
 def _refuse_screened_text(path: str) -> None:
@@ -391,8 +407,8 @@ def _read_messages(
     """The messages of a row, or what is wrong with it."""
     if isinstance(cells, BadRow):
         return cells
-    read = partial(SHAPE_READERS[source.shape], source=source)
-    return read_record(number, read, cells)[1]
+    read = RECORD_SHAPES[source.shape].read
+    return read_record(number, lambda row: read(row, source), cells)[1]
 
 
 def columns_line(columns: ColumnsByRole, shape: str = "table") -> str:

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
@@ -36,7 +36,7 @@ from confide.text.mail import QUOTED_LINES
 from confide.text.quotes import strip_quotes
 from confide.text.readers import How
 from crtlib.intervals import count_of
-from crtlib.options import OptionWouldHelp
+from crtlib.options import InvalidOption, OptionWouldHelp
 from crtlib.text import jsonl
 from crtlib.text.encodings import find_encoding
 from crtlib.text.jsonl import BadRow
@@ -116,6 +116,7 @@ class IngestSource:
         if first:
             text = self.how.columns.get("text")
             self.shape = record_shape({n: x for n, x in first[0].items() if n != text})
+            self._refuse_options_not_read()
         if self.shape == "table" and first:
             given = {role: name for role, name in self.how.columns.items() if name}
             names = list(dict.fromkeys(itertools.chain(*first)))
@@ -141,6 +142,24 @@ class IngestSource:
                 self._find_date_order(when)
             elif not ours and self.form not in ("text", "lines"):
                 self.notes.append(f"{self.name}: no column looks like the time; --time names it")
+
+    def _refuse_options_not_read(self) -> None:
+        """Refuse an option that records of this shape do not read.
+
+        Guarantee:
+            No option is accepted and ignored: whose a message is, and what of it is left out, is as
+            the options say. Test:
+            ``tests/text/test_ingest.py::test_an_option_that_records_do_not_read_is_refused``.
+        """
+        how, shape = self.how, RECORD_SHAPES[self.shape]
+        dates = "" if how.dates == "auto" else how.dates
+        given = dict(how.columns, agents=",".join(how.agents), dates=dates)
+        given |= {"drop_quotes": "yes" * how.drop_quotes, "no_users": "yes" * how.no_users}
+        for name, value in given.items():
+            if value and name not in shape.options:
+                others = [one.called for one in RECORD_SHAPES.values() if name in one.options]
+                what = f"is read only with {' or '.join(others)}; {self.name} holds {shape.called}"
+                raise InvalidOption(name, what, value)
 
     def _tell_how_text_is_read(self, first: str) -> None:
         """Note what counts as a message in a text file; refuse one if people are required, as it
@@ -446,9 +465,25 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
     return messages
 
 
-SHAPE_READERS = {
-    "table": messages_of_row,
-    "turns": messages_of_dialogue,
-    "messages": messages_of_chat,
+@dataclass(frozen=True)
+class RecordShape:
+    """Records of one shape: what a person calls them, the function that makes messages of one, and
+    those options about columns and people that it reads."""
+
+    called: str
+    read: Callable[[Mapping[str, Any], IngestSource], list[TurnMessage]]
+    options: frozenset[str]
+
+
+RECORD_SHAPES = {
+    "table": RecordShape(
+        "tables",
+        messages_of_row,
+        frozenset([*COLUMN_ROLES, "agents", "dates", "drop_quotes", "no_users"]),
+    ),
+    "turns": RecordShape(
+        "conversations in our own format", messages_of_dialogue, frozenset(["no_users"])
+    ),
+    "messages": RecordShape("chats", messages_of_chat, frozenset(["dates", "no_users"])),
 }
-"""The function that makes messages from a row, by the row's shape."""
+"""The shapes by the names that :func:`record_shape` gives them."""

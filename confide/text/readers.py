@@ -303,6 +303,11 @@ def _json_rows(path: Path, encoding: str) -> Iterator[NumberedRow]:
                 yield read_record(number, read, line)
 
 
+def is_column_read(name: str, named: Collection[str]) -> bool:
+    """Whether a column of a table with types is read: it is ``named``, or could have a role."""
+    return name in named or comparable_name(name) in RECORD_NAMES or may_have_role(name)
+
+
 def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, Any] | BadRow]:
     """The records of a Parquet file. Cells are read only from columns that are ``named`` or whose
     name could give them a role; of the others only the names are read."""
@@ -312,11 +317,7 @@ def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, A
         if both := find_repeated_name(names):
             places = "columns {} and {}".format(*both)
             raise ValueError(f"{path.name}: {places} have the same name; rename one")
-        read = [
-            name
-            for name in names
-            if name in named or comparable_name(name) in RECORD_NAMES or may_have_role(name)
-        ]
+        read = [name for name in names if is_column_read(name, named)]
         rest = dict.fromkeys(names)
         for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=read or names[:1]):
             for cells in _parquet_cells(batch):

@@ -57,3 +57,18 @@ def test_a_table_makes_the_corpus_that_its_file_makes(tmp_path):
     with pytest.raises(ValueError, match="body"):
         confide.ingest(frame.drop(columns="body"), tmp_path / "none", columns=columns)
     assert not (tmp_path / "none").exists()
+
+
+def test_no_cell_of_a_table_in_memory_is_quoted(tmp_path):
+    """Fault: a library's error did, of whatever column could not be converted."""
+    rows = {"user": ["ann", "bob"], "text": ["hi", "there"], "colour": [7, "my PIN is Rosebud"]}
+    assert confide.ingest(pd.DataFrame(rows), tmp_path / "o").facts.turns == 2
+    assert confide.ingest(
+        datasets.Dataset.from_dict(rows | {"colour": [7, 8]}), tmp_path / "d"
+    ).rows
+    frame = pd.DataFrame(rows | {"text": ["my PIN is Rosebud", 7]})
+    with pytest.raises(ValueError, match=r"SOURCE: .* Parquet cannot hold \(Arrow") as error:
+        confide.ingest(frame, tmp_path / "p")
+    assert "Rosebud" not in str(error.value) and not (tmp_path / "p").exists()
+    with pytest.raises(ValueError, match="no column looks like the text or the person"):
+        confide.ingest(frame[["colour"]].astype(str), tmp_path / "p")

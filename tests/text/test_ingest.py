@@ -152,6 +152,32 @@ def test_chats_of_messages(tmp_path):
     ]
 
 
+CHAT = {"user": "ann", "messages": [{"role": "user", "content": "Hi"}]}
+OURS = {"id": "d", "user": "ann", "turns": [{"speaker": "A", "text": "Hi"}]}
+
+
+@pytest.mark.parametrize("record", [CHAT, OURS], ids=["chat", "ours"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["--user", "u"], ["--thread", "u"], ["--speaker", "u"], ["--text", "u"], ["--time", "u"]),
+        *(["--drop-quotes"], ["--agents", "@x.org"], ["--dates", "dmy"]),
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_option_that_records_do_not_read_is_refused(tmp_path, run, words, record):
+    """Fault: each was accepted, and persons and texts stayed those that the file names."""
+    (tmp_path / "x.jsonl").write_text(json.dumps(record))
+    code, _, error = run("ingest", tmp_path / "x.jsonl", *words, "--yes", "--out", tmp_path / "o")
+    if words[0] == "--dates" and record is CHAT:
+        assert code == 0
+        return
+    kind = "chats" if record is CHAT else "conversations in our own format"
+    assert code == 2 and error.count("\n") == 1 and words[0] in error
+    assert "is read only with tables" in error and f"x.jsonl holds {kind}" in error
+    assert run("ingest", tmp_path / "x.jsonl", "--no-users", "--out", tmp_path / "o")[0] == 0
+
+
 def test_prompts_and_completions(tmp_path):
     """What is trained as completions can be ingested, and screened."""
     prompt, completion = (
@@ -299,6 +325,26 @@ def test_a_person_less_moves_no_message_to_another_person(tmp_path):
         said.append({d.user: [t.text for t in d.turns] for d in read})
     ours = [{who: said_[who] for who in ("bob", "eve")} for said_ in said]
     assert ours == [{"bob": ["b1"], "eve": ["e1"]}] * 2
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet"])
+def test_names_that_match_no_role_are_not_quoted(tmp_path, name):
+    """Fault: a first row that is no header was quoted where one cell looked like a name."""
+    row = {"Rosebud": "a", "User": "b", "Ann Quux": "c d e f"}
+    if name == "x.csv":
+        write_csv(tmp_path / name, [row])
+    elif name == "x.jsonl":
+        (tmp_path / name).write_text(json.dumps(row))
+    else:
+        pq.write_table(pa.Table.from_pylist([row]), tmp_path / name)
+    for given, told in (
+        ({}, "perhaps that of number 3"),
+        ({"thread": "no"}, "no column 'no'"),
+    ):
+        with pytest.raises(ValueError, match="number 1, User, number 3") as error:
+            ingest.ingest_sources([tmp_path / name], tmp_path / "o", columns=given)
+        assert told in str(error.value) or name == "x.parquet"
+        assert not {"Rosebud", "Quux"} & set(str(error.value).replace("'", " ").split())
 
 
 BROKEN = {

@@ -389,7 +389,7 @@ def test_a_refusal_says_all_that_is_wrong_and_what_answers_it(tmp_path):
     assert "1 no text (--skip-bad --max-bad 0.5)" in told and "1 no user (--no-users with" in told
     assert "\n" not in told and not (tmp_path / "o").exists()
     (tmp_path / "y.csv").write_text("remark,date\nsome words here,2026-03-02\n")
-    with pytest.raises(ValueError, match=r"the text or the person; use --text .* --text 'remark'"):
+    with pytest.raises(ValueError, match=r"use --text and --user.*, perhaps that of number 1 \("):
         ingest.ingest_sources([tmp_path / "y.csv"], tmp_path / "o")
 
 
