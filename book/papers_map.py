@@ -247,8 +247,10 @@ def describe_toy(size: pd.Series | None, sizes: pd.DataFrame) -> str:
         return f"{_format_share(largest)}, and no size has {MIN_SEEDS} seeds"
     words, count = _format_share(size), int(largest.seeds)
     if largest.least > size.least:
-        seeds = "1 seed, which decides" if count == 1 else f"{count} seeds, which decide"
-        words += f"; {_format_number(largest.least)} with {seeds} nothing"
+        number = _format_number(largest.least)
+        where = "the paper's size" if largest.least == 1 else f"{number} of its size"
+        seeds = "1 seed decides" if count == 1 else f"{count} seeds decide"
+        words += f"; at {where} {seeds} nothing"
     return words
 
 

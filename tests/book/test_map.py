@@ -104,7 +104,7 @@ def test_a_size_counts_with_enough_seeds_only_and_the_larger_one_is_named():
     table = table.assign(counts=True, share_of_dialogues=table.least, share_of_width=1.0)
     assert papers_map.choose_size(table).least == 0.01
     said = papers_map.describe_toy(papers_map.choose_size(table), table)
-    assert said == "0.01 of the paper's dialogues; 0.1 with 1 seed, which decides nothing"
+    assert said == "0.01 of the paper's dialogues; at 0.1 of its size 1 seed decides nothing"
     none = papers_map.choose_size(table[table.seeds < papers_map.MIN_SEEDS])
     assert none is None and "no size has" in papers_map.describe_toy(none, table)
 
