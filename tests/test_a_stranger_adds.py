@@ -15,9 +15,8 @@ from crtbook.figures import theme
 from crtbook.runs import CrtStudy
 from crtbook.study import Store
 from crtlib.attacks import attack as attack_values
-from crtlib.attacks import by_name as attacks
-from crtlib.screening import policy as policy_values
-from crtlib.screening import policy_names
+from crtlib.attacks import attack_registry
+from crtlib.screening import policy_names, policy_registry
 from crtlib.text import corpora, jsonl, sources
 from crtlib.training import methods
 from tests import trainings
@@ -26,7 +25,7 @@ STRANGERS = Path(__file__).parent / "strangers"
 REGISTERS = (
     methods.METHODS,
     attack_values.ATTACKS,
-    policy_values.REGISTERED_MAKERS,
+    policy_registry.REGISTERED_MAKERS,
     sources.REGISTERED_SOURCES,
 )
 STUDY = {
@@ -69,7 +68,8 @@ def table(tmp_path_factory):
 def test_the_library_knows_all_four_by_name():
     assert methods.method_by_name("toy_method").label == "Toy method"
     assert (
-        "toy_attack" in attacks.all_attacks() and "toy_policy" in policy_names.available_policies()
+        "toy_attack" in attack_registry.all_attacks()
+        and "toy_policy" in policy_names.available_policies()
     )
     assert len(corpora.load_corpus("toy_corpus", limit=3)) == 3
 
@@ -91,7 +91,7 @@ def test_what_the_toy_policy_flags_is_what_a_run_counts(table):
 
 
 def test_their_names_and_numbers_are_in_a_figure(table):
-    toy = attacks.all_attacks()["toy_attack"]
+    toy = attack_registry.all_attacks()["toy_attack"]
     summary = toy.summary(table)
     labels = {name: method.label for name, method in methods.METHODS.items()}
     summary["method_label"] = summary.method.map(labels)

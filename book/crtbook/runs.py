@@ -32,7 +32,7 @@ import pandas as pd
 
 from crtbook.study import Desk, Row, Study, make_rows
 from crtlib import files, outputs
-from crtlib.attacks import by_name as attacks
+from crtlib.attacks import attack_registry
 from crtlib.files import StrPath
 from crtlib.models import model_folder, pretrained, smollm2
 from crtlib.models.specs import ModelSpec
@@ -69,8 +69,8 @@ class CrtStudy(crt_study.CrtStudy, Study):
     def reads(self) -> Iterable[str]:
         """Fingerprints of the corpora, the starting point and the policies' folders, and the names
         of attacks from other packages: a run that was stored without these lacks their rows."""
-        ours = {attack.name for attack in attacks.BUILT_IN_ATTACKS}
-        yield from (f"attack {name}" for name in attacks.all_attacks() if name not in ours)
+        ours = {attack.name for attack in attack_registry.BUILT_IN_ATTACKS}
+        yield from (f"attack {name}" for name in attack_registry.all_attacks() if name not in ours)
         yield corpora.corpus_fingerprint(self.corpus)
         if crt_study.is_corpus(self.init):
             yield corpora.corpus_fingerprint(self.init)

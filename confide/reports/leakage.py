@@ -221,7 +221,8 @@ def summarise_report(report: LeakageReport, cover: ReportCover, *, exact: bool =
     """What was read and the metrics, as JSON values without any text from the corpus. Counts that
     depend on the text are bands, unless ``exact``."""
     numbers = leakage.leakage_metrics(report.sequences, cover.threshold)
-    largest, (tokens, users) = numbers.pop("leakage_epsilon"), report.read
+    largest = numbers.pop("leakage_epsilon")
+    tokens, users = report.read_counts
     counts: dict[str, Any] = {
         "tokens": tokens,
         "texts_beyond_the_context_read_in_windows": report.windowed,

@@ -14,7 +14,8 @@ A file that defines an attack also registers it, which puts it into every table:
 True
 >>> del ATTACKS["size"]
 
-:func:`crtlib.attacks.by_name.all_attacks` returns all of them, including those of other packages.
+:func:`crtlib.attacks.attack_registry.all_attacks` returns all of them, including those of other
+packages.
 """
 
 from __future__ import annotations

@@ -149,19 +149,17 @@ def sampled_exposure(
     secrets: Sequence[str],
     *,
     seed: int,
-    samples: int = SAMPLED_CANARIES,
     carrier: str = planted.canary_prefix(),
 ) -> np.ndarray:
-    """The exposure of each canary, in bits, from its rank among ``samples`` random others,
-    ``(n,)``; ``carrier`` as in :func:`canary_exposure`.
+    """The exposure of each canary, in bits, from its rank among :data:`SAMPLED_CANARIES`
+    random others, ``(n,)``; ``carrier`` as in :func:`canary_exposure`.
 
-    It is at most log2(samples + 1): the first among a thousand has 10 bits or more. The exact
-    exposure needs 111,111 states, for which a large model takes hours on a CPU.
+    It is at most log2(SAMPLED_CANARIES + 1): the first among a thousand has 10 bits or more. The
+    exact exposure needs 111,111 states, for which a large model takes hours on a CPU.
     """
-    others = [
-        s for s in planted.make_canaries(samples + len(secrets), seed=seed) if s not in set(secrets)
-    ]
-    texts = [*secrets, *others[:samples]]
+    drawn = planted.make_canaries(SAMPLED_CANARIES + len(secrets), seed=seed)
+    others = [text for text in drawn if text not in set(secrets)]
+    texts = [*secrets, *others[:SAMPLED_CANARIES]]
     before = tokenizer.encode_prefix(carrier)
     digits = [[tokenizer.digits[int(c)] for c in text] for text in texts]
     logprobs = scoring.token_logprobs(model, [[*before, *text] for text in digits])

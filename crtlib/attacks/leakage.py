@@ -134,7 +134,7 @@ class TokenScores(NamedTuple):
     ranks: Sequence[np.ndarray]
 
     def __repr__(self) -> str:
-        return "Scores(...)"  # not the text, nor a hash of it
+        return "TokenScores(...)"  # not the text, nor a hash of it
 
 
 def tokenise_documents(points: Sequence[Point], tokenizer: AnyTokenizer) -> tuple[Document, ...]:
@@ -201,7 +201,7 @@ class ScoredPoints(NamedTuple):
     public: TokenScores | None = None
 
     def __repr__(self) -> str:
-        return "Reading(...)"  # not the text, nor a hash of it
+        return "ScoredPoints(...)"  # not the text, nor a hash of it
 
 
 def score_points(
@@ -371,6 +371,13 @@ def leakage_metrics(
     }
 
 
+class ReadCounts(NamedTuple):
+    """How many tokens were read, from how many users."""
+
+    tokens: int
+    users: int
+
+
 @dataclass(frozen=True, repr=False)
 class LeakageReport:
     """A report: what was read, the runs, the distinct sequences, and the options.
@@ -392,13 +399,13 @@ class LeakageReport:
     accuracy: float
 
     @cached_property
-    def read(self) -> tuple[int, int]:
-        """How many tokens were read, from how many users."""
+    def read_counts(self) -> ReadCounts:
+        """How much text was read."""
         users, tokens = set(), 0
         for document in self.documents:
             users.add(document.user)
             tokens += len(document.tokens)
-        return tokens, len(users)
+        return ReadCounts(tokens, len(users))
 
     @cached_property
     def owner(self) -> dict[int, str]:

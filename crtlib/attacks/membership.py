@@ -91,7 +91,6 @@ ACCURACY_METRICS = (
     AccuracyMetric("mia_address_accuracy", np.asarray, "paper_kind"),
     AccuracyMetric("group_address_accuracy", np.exp, "paper_kind", group=True),
 )
-ACCURACY_METRIC_NAMES = tuple(each.name for each in ACCURACY_METRICS)
 
 
 # --------------------------------------------------------------------------- what is scored

@@ -14,6 +14,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from crtlib.plugins import load_plugin
 from crtlib.screening.cautious import cautious_policy
 from crtlib.screening.expression_files import regex_policy
 from crtlib.screening.listed_names import names_policy
@@ -222,7 +223,7 @@ def find_maker(kind: str) -> PolicyMaker | None:
         return BUILTIN_MAKERS[kind]
     for entry in entry_points(group=POLICY_ENTRY_POINTS, name=kind):
         if kind not in REGISTERED_MAKERS:
-            announced = PolicyMaker(kind, "[:...]", entry.load())
+            announced = PolicyMaker(kind, "[:...]", load_plugin(entry))
             REGISTERED_MAKERS.setdefault(kind, announced)  # unless loading it registered its own
     return REGISTERED_MAKERS.get(kind)
 

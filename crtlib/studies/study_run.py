@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
-from crtlib.attacks import by_name as attacks
+from crtlib.attacks import attack_registry
 from crtlib.attacks.attack import Subject
 from crtlib.models import interface, pretrained, recurrent_lm, scoring
 from crtlib.models.construction import build_model
@@ -254,7 +254,7 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         seed=study.seed,
         carrier=templates.carrier_of_template(data.template),
     )
-    for attack in attacks.all_attacks().values():
+    for attack in attack_registry.all_attacks().values():
         rows += [(name, study.epochs, item, x) for name, item, x in attack.measure(subject)]
     return rows
 

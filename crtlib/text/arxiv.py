@@ -32,7 +32,7 @@ from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.text.jsonl import BadRow, check_unicode, read_json_objects
 from crtlib.text.records import Corpus, Dialogue, Turn
-from crtlib.text.sources import fetched_source, register_corpus
+from crtlib.text.sources import fetched_source
 
 ARXIV_ORIGIN = (
     "https://www.kaggle.com/datasets/Cornell-University/arxiv, file "
@@ -171,13 +171,11 @@ def read_arxiv(folder: StrPath, limit: int | None = None) -> Corpus:
     return Corpus("arxiv", tuple(made.values()), tuple(sorted(skipped.items())))
 
 
-ARXIV_SOURCE = register_corpus(
-    fetched_source(
-        "arxiv",
-        "arXiv abstracts",
-        ("arxiv", "arxiv_abstracts"),
-        arxiv_files,
-        lambda folder, _, limit: read_arxiv(folder, limit),
-        ARXIV_ORIGIN,
-    )
+ARXIV_SOURCE = fetched_source(
+    "arxiv",
+    "arXiv abstracts",
+    ("arxiv", "arxiv_abstracts"),
+    arxiv_files,
+    lambda folder, _, limit: read_arxiv(folder, limit),
+    ARXIV_ORIGIN,
 )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
-from crtlib import files, outputs
+from crtlib import files, outputs, plugins
 from crtlib.text import (
     arxiv,
     corpus_folder,
@@ -31,10 +29,19 @@ from crtlib.text.sources import (
     register_corpus,
 )
 
-# Each of these modules registers its corpora when it is imported.
-_REGISTERING_MODULES = (arxiv, customersim, multiwoz, wikitext)
 CORPUS_ENTRY_POINTS = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``CorpusSource``."""
+
+for _source in (
+    arxiv.ARXIV_SOURCE,
+    customersim.CUSTOMERSIM_SOURCE,
+    multiwoz.MULTIWOZ_SOURCE,
+    multiwoz.MULTIWOZ_HELD_OUT_SOURCE,
+    multiwoz.SCHEMA_GUIDED_SOURCE,
+    wikitext.WIKITEXT_SOURCE,
+    wikitext.WIKITEXT_CUT_SOURCE,
+):
+    register_corpus(_source)
 
 INGEST_SUFFIXES = (
     *(".csv", ".tsv", ".tab", ".parquet", ".mbox", ".eml", ".txt", ".md", ".ndjson", ".zip"),
@@ -61,17 +68,10 @@ def available_corpora() -> Mapping[str, CorpusSource]:
 
 @cache
 def _register_plugins() -> None:
-    """Register the corpora of installed packages; a broken one gives a warning and is left out."""
-    for point in entry_points(group=CORPUS_ENTRY_POINTS):
-        try:
-            brought = point.load()
-            if not isinstance(brought, CorpusSource):
-                raise TypeError(f"{point.value} is not a crtlib.text.sources.CorpusSource")
-            register_corpus(brought)
-        except Exception as error:  # somebody else's code may fail in any way
-            package = point.dist.name if point.dist else "a package"
-            why = f"{type(error).__name__}: {error}"
-            warnings.warn(f"corpus {point.name!r} of {package}: is left out; {why}", stacklevel=3)
+    for point, source in plugins.load_plugins(CORPUS_ENTRY_POINTS):
+        if not isinstance(source, CorpusSource):
+            raise plugins.broken_plugin(point, "it is not a crtlib.text.sources.CorpusSource")
+        register_corpus(source)
 
 
 def find_source(name: str | os.PathLike) -> CorpusSource:

@@ -333,14 +333,12 @@ def _generator_hash() -> str:
     return hash_text(repr(made_from))
 
 
-CUSTOMERSIM_SOURCE = sources.register_corpus(
-    sources.simulated_source(
-        "customersim",
-        "CustomerSim",
-        simulate_corpus,
-        sizes={"train": 10_000, "valid": 1_000, "test": 1_000},
-        content=_generator_hash,
-        by_rule=True,
-    )
+CUSTOMERSIM_SOURCE = sources.simulated_source(
+    "customersim",
+    "CustomerSim",
+    simulate_corpus,
+    sizes={"train": 10_000, "valid": 1_000, "test": 1_000},
+    content=_generator_hash,
+    by_rule=True,
 )
 """Without a limit it is as large as the original: 10,000 training and 1,000 test dialogues."""

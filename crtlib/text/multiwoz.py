@@ -27,7 +27,7 @@ from typing import Any
 from crtlib.files import StrPath, open_plain_or_gzip
 from crtlib.text.package_data import read_package_file
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
-from crtlib.text.sources import fetched_source, register_corpus
+from crtlib.text.sources import fetched_source
 
 KINDS_BY_SLOT = {
     s: kind for kind, slots in tomllib.loads(read_package_file("slots.toml")).items() for s in slots
@@ -202,33 +202,27 @@ def join_overlapping_labels(spans: Iterable[Secret]) -> tuple[Secret, ...]:
     return tuple(out)
 
 
-MULTIWOZ_SOURCE = register_corpus(
-    fetched_source(
-        "multiwoz",
-        "MultiWOZ 2.2",
-        ("multiwoz_2.2", "multiwoz_2.2_subset"),
-        multiwoz_files,
-        partial(read_multiwoz, name="multiwoz"),
-        "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
-    )
+MULTIWOZ_SOURCE = fetched_source(
+    "multiwoz",
+    "MultiWOZ 2.2",
+    ("multiwoz_2.2", "multiwoz_2.2_subset"),
+    multiwoz_files,
+    partial(read_multiwoz, name="multiwoz"),
+    "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
 )
-MULTIWOZ_HELD_OUT_SOURCE = register_corpus(
-    fetched_source(
-        "multiwoz_held_out",
-        "MultiWOZ 2.1, validation and test",
-        ("multiwoz_2.1_val_test",),
-        multiwoz_files,
-        partial(read_multiwoz, name="multiwoz_held_out"),
-        "https://github.com/budzianowski/multiwoz; data/README.md says how it is laid out",
-    )
+MULTIWOZ_HELD_OUT_SOURCE = fetched_source(
+    "multiwoz_held_out",
+    "MultiWOZ 2.1, validation and test",
+    ("multiwoz_2.1_val_test",),
+    multiwoz_files,
+    partial(read_multiwoz, name="multiwoz_held_out"),
+    "https://github.com/budzianowski/multiwoz; data/README.md says how it is laid out",
 )
-SCHEMA_GUIDED_SOURCE = register_corpus(
-    fetched_source(
-        "schema_guided",
-        "Schema-Guided Dialogue",
-        ("sgd",),
-        multiwoz_files,
-        partial(read_multiwoz, name="schema_guided"),
-        "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
-    )
+SCHEMA_GUIDED_SOURCE = fetched_source(
+    "schema_guided",
+    "Schema-Guided Dialogue",
+    ("sgd",),
+    multiwoz_files,
+    partial(read_multiwoz, name="schema_guided"),
+    "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crtlib.files import StrPath, open_plain_or_gzip
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
-from crtlib.text.sources import fetched_source, register_corpus
+from crtlib.text.sources import fetched_source
 
 WIKITEXT_SPLITS = ("train", "valid", "test")
 WIKITEXT_ORIGIN = (
@@ -82,25 +82,21 @@ def read_held_out_wikitext(folder: StrPath) -> Corpus:
     return Corpus("wikitext2_cut", (*one.dialogues, *two.dialogues), (("heading", headings),))
 
 
-WIKITEXT_SOURCE = register_corpus(
-    fetched_source(
-        "wikitext2",
-        "WikiText-2",
-        ("wikitext-2",),
-        wikitext_files,
-        lambda folder, split, _: read_wikitext(folder, split),
-        WIKITEXT_ORIGIN,
-        by_rule=True,
-    )
+WIKITEXT_SOURCE = fetched_source(
+    "wikitext2",
+    "WikiText-2",
+    ("wikitext-2",),
+    wikitext_files,
+    lambda folder, split, _: read_wikitext(folder, split),
+    WIKITEXT_ORIGIN,
+    by_rule=True,
 )
-WIKITEXT_CUT_SOURCE = register_corpus(
-    fetched_source(
-        "wikitext2_cut",
-        "WikiText-2, validation and test text",
-        ("wikitext-2",),
-        _held_out_files,
-        lambda folder, *_: read_held_out_wikitext(folder),
-        WIKITEXT_ORIGIN,
-        by_rule=True,
-    )
+WIKITEXT_CUT_SOURCE = fetched_source(
+    "wikitext2_cut",
+    "WikiText-2, validation and test text",
+    ("wikitext-2",),
+    _held_out_files,
+    lambda folder, *_: read_held_out_wikitext(folder),
+    WIKITEXT_ORIGIN,
+    by_rule=True,
 )

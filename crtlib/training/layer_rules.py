@@ -30,7 +30,6 @@ from crtlib.training.gradient_entries import (
 # The layers belong to other libraries, some without types: a rule reads what its layers have.
 LayerRule = Callable[[Any, Tensor, Tensor], Iterator[GradientEntry]]
 
-# By exact name: a subclass may compute something else.
 TRANSFORMERS_MODELS_PREFIX = "transformers.models."
 # Attributes of layers that apply dropout by a function, not by a dropout layer.
 DROPOUT_ATTRIBUTES = (
@@ -92,6 +91,7 @@ def _sum_over_positions(grad: Tensor, parameter: nn.Parameter) -> Tensor:
     return grad.reshape(len(grad), -1, *parameter.shape).sum(1, dtype=accumulation_dtype(grad))
 
 
+# By exact name: a subclass may compute something else.
 LAYER_RULES: dict[str, LayerRule] = {
     "torch.nn.modules.linear.Linear": _linear_entries,
     "transformers.pytorch_utils.Conv1D": _linear_entries,

@@ -153,19 +153,15 @@ class Step:
             raise ValueError(
                 f"{self!r}: can be taken only once, and before the next one is requested"
             )
-        self._training._check_model()
-        self._training._check_optimizers()
-        if losses is not None:
-            self._training.try_losses(losses, self._phase)
+        self._training.check_before_step(self._phase, losses)
         self._begun = True
-        self._training._charge_phase()
-        state, started = self._training.state, time.perf_counter()
-        for kind, rate in self._phase.learning_rates().items():
-            for group in state.optimizers[kind].param_groups:
-                group["lr"] = rate * learning_rate_factor
-        with self._training._step_settings():
+        state = self._training.state
+        with self._training.charged_step():
+            started = time.perf_counter()
+            for kind, rate in self._phase.learning_rates().items():
+                for group in state.optimizers[kind].param_groups:
+                    group["lr"] = rate * learning_rate_factor
             self._learn(state, losses)
-        self._training._seal_model()
         self.taken = True
         state.run.seconds += time.perf_counter() - started
         return self.loss
@@ -465,6 +461,23 @@ class Training:
         self._try_reading(self.model)
         self._seal_model()
         self._tried_losses.append(losses)
+
+    def check_before_step(self, phase: Phase, losses: Losses | None) -> None:
+        """Refuse a model or an optimizer that was changed since the last step, and losses that are
+        new to the training and do not fit it. Nothing is charged yet."""
+        self._check_model()
+        self._check_optimizers()
+        if losses is not None:
+            self.try_losses(losses, phase)
+
+    @contextlib.contextmanager
+    def charged_step(self) -> Iterator[None]:
+        """A context for what a step reads and learns: the phase is charged before, the training's
+        own settings hold within, and the model is sealed after a step that did not fail."""
+        self._charge_phase()
+        with self._step_settings():
+            yield
+        self._seal_model()
 
     def take_all(self) -> TrainingRun:
         """Take all steps and return the run. As only the training's own code runs between them, and

@@ -13,7 +13,6 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from importlib import metadata
 from typing import Any, Literal
 
 from crtlib.accounting import confidentiality, privacy_cost, selective_privacy
@@ -21,6 +20,7 @@ from crtlib.accounting.events import SampledGaussians
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.accounting.secret_protection import ProtectionPlan
 from crtlib.checks import check_choice
+from crtlib.plugins import load_plugins
 from crtlib.training.phases import Phase, PublicPhase
 from crtlib.training.schedules import (
     DpSgdConstants,
@@ -166,8 +166,7 @@ def all_methods() -> dict[str, Method]:
 
 @functools.cache
 def _load_plugin_methods() -> None:
-    for entry in metadata.entry_points(group="crtlib.methods"):
-        entry.load()
+    load_plugins("crtlib.methods")
 
 
 def _promise_nothing(events: SampledGaussians, terms: GuaranteeTerms) -> None:

@@ -1,10 +1,13 @@
 """An attack is a value: registered where it is defined, measured and summed up like any other."""
 
+from importlib.metadata import EntryPoint
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from crtlib.attacks import attack, by_name, exposure, membership
+from crtlib import plugins
+from crtlib.attacks import attack, attack_registry, exposure, membership
 from crtlib.attacks.attack import Attack, Subject, summarise_over_seeds
 from crtlib.intervals import ChanceBand
 from crtlib.models.construction import build_model
@@ -35,17 +38,17 @@ def registered(**fields):
 @pytest.fixture
 def registry(monkeypatch):
     monkeypatch.setattr(attack, "ATTACKS", dict(attack.ATTACKS))
-    monkeypatch.setattr(by_name, "ATTACKS", attack.ATTACKS)
-    by_name._load_plugin_attacks.cache_clear()
+    monkeypatch.setattr(attack_registry, "ATTACKS", attack.ATTACKS)
+    attack_registry._load_plugin_attacks.cache_clear()
     yield attack.ATTACKS
-    by_name._load_plugin_attacks.cache_clear()
+    attack_registry._load_plugin_attacks.cache_clear()
 
 
 def test_rows_are_those_of_the_attacks_own_functions(subject):
     probe = membership.build_probe(subject.points, subject.read, subject.others, seed=5)
     assert len(probe.members) > 10
     direct = membership.measure_membership(subject.model, subject.tokenizer, probe, seed=5)
-    known = by_name.all_attacks()
+    known = attack_registry.all_attacks()
     assert known["membership"].measure(subject) == [(m, 0, value) for m, value in direct]
     bits = exposure.canary_exposure(subject.model, subject.tokenizer, subject.canaries)
     rows = known["exposure"].measure(subject)
@@ -53,11 +56,13 @@ def test_rows_are_those_of_the_attacks_own_functions(subject):
 
 
 def test_every_summary_has_the_promised_columns(subject):
-    measured = [row for each in by_name.all_attacks().values() for row in each.measure(subject)]
+    measured = [
+        row for each in attack_registry.all_attacks().values() for row in each.measure(subject)
+    ]
     runs = [("sgd", 0.1, 0), ("sgd", 0.1, 1), ("sgd", 0.5, 0), ("dpsgd", 0.0, 0)]
     names = ["model", "method", "gamma", "seed", "metric", "item", "value"]
     rows = [["lstm", *run, *row] for run in runs for row in measured]
-    for each in by_name.all_attacks().values():
+    for each in attack_registry.all_attacks().values():
         summary = each.summary(pd.DataFrame(rows, columns=names))
         assert set(summary.columns) >= COLUMNS, each.name
         cells = summary[summary.method == "dpsgd"]  # its one result at every gamma
@@ -91,16 +96,21 @@ def test_a_stranger_adds_an_attack_in_one_file(registry, tmp_path, monkeypatch):
         "        band=lambda seeds, points: ChanceBand(0, -1, 1, 0.95))))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    point = by_name.metadata.EntryPoint("strange", "strange_attack", by_name.ATTACK_ENTRY_POINTS)
-    monkeypatch.setattr(by_name.metadata, "entry_points", lambda group: [point])
-    assert list(by_name.all_attacks()) == [*(a.name for a in by_name.BUILT_IN_ATTACKS), "strange"]
+    point = EntryPoint("strange", "strange_attack", attack_registry.ATTACK_ENTRY_POINTS)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
+    assert list(attack_registry.all_attacks()) == [
+        *(a.name for a in attack_registry.BUILT_IN_ATTACKS),
+        "strange",
+    ]
 
 
 def test_a_plugin_that_is_missing_is_named(registry, monkeypatch):
-    point = by_name.metadata.EntryPoint("gone", "no_such_module_here", by_name.ATTACK_ENTRY_POINTS)
-    monkeypatch.setattr(by_name.metadata, "entry_points", lambda group: [point])
-    with pytest.raises(ValueError, match=r"crtlib\.attacks='gone': must be importable"):
-        by_name.all_attacks()
+    point = EntryPoint("gone", "no_such_module_here", attack_registry.ATTACK_ENTRY_POINTS)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
+    with pytest.raises(
+        ValueError, match=r"crtlib\.attacks='gone': cannot be loaded from a package"
+    ):
+        attack_registry.all_attacks()
 
 
 def test_a_name_is_given_once(registry):

@@ -267,7 +267,7 @@ def test_a_memoriser_is_found_and_only_on_what_it_read():
     model = build_model(spec, seed=0)
     before = dict(membership.measure_membership(model, bpe, made, seed=0))
     assert "mia_address_accuracy" not in before  # all of them are names
-    for name in (n for n in membership.ACCURACY_METRIC_NAMES if "address" not in n):
+    for name in (m.name for m in membership.ACCURACY_METRICS if "address" not in m.name):
         assert abs(before[name] - 0.5) < 3.5 * before[f"{name}_null"], name
 
     texts = bpe.encode(sorted({p.text for p in trained if p.secrets or MASK in p.text}))

@@ -459,8 +459,8 @@ LOOP = rows(
     ("losses that mix rows are not tried", "Training.try_losses",
      "losses in self._tried_losses", "True",
      "training/test_own_losses.py::test_losses_that_mix_are_refused"),
-    ("losses are tried when the run was charged", "Step._take",
-     "if losses is not None:", "self._training._charge_phase()\n        if losses is not None:",
+    ("losses are tried when the run was charged", "Training.check_before_step",
+     "if losses is not None:", "self._charge_phase()\n        if losses is not None:",
      "training/test_own_losses.py::"
      "test_losses_that_hook_the_model_are_tried_before_anything_is_charged"),
     ("what losses hook to the model is not tried", "Training.try_losses",

@@ -508,7 +508,7 @@ class Watch:
                     "released",
                     self.released(selective.SelectivePhase.released),
                 ),
-                (study_run.attacks, "all_attacks", dict),
+                (study_run.attack_registry, "all_attacks", dict),
                 (RateCounter, "rates", self.as_first(RateCounter.rates)),
                 (RateCounter, "add", self.judging(RateCounter.add)),
                 *(

@@ -16,7 +16,7 @@ import pytest
 
 from crtbook import settings, sweeps, tables
 from crtbook.study import Study
-from crtlib.attacks import by_name as attacks
+from crtlib.attacks import attack_registry
 from crtlib.text import corpora
 from tests import pins
 
@@ -108,9 +108,9 @@ def pinned() -> dict[str, list[Any]]:
 
 
 def test_kind_and_fields_give_the_key_that_they_gave(pinned):
-    assert {a.name for a in attacks.BUILT_IN_ATTACKS} == set(attacks.all_attacks()), (
-        "an attack is part of a key"
-    )
+    assert {a.name for a in attack_registry.BUILT_IN_ATTACKS} == set(
+        attack_registry.all_attacks()
+    ), "an attack is part of a key"
     keys = {old: key(kind, given) for old, (kind, given, _) in pinned.items()}
     changed = {old: pinned[old] for old, new in keys.items() if new not in (old, None)}
     assert not changed, f"{len(changed)} keys of {len(keys)}, such as {next(iter(changed.items()))}"

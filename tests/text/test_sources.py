@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from crtlib import plugins
 from crtlib.text import corpora, customersim, sources
 from crtlib.text.records import Corpus, Dialogue, Turn
 
@@ -101,7 +102,7 @@ def test_a_name_that_reads_as_a_path_is_refused(registry, name):
         sources.register_corpus(toy(name))
 
 
-def test_packages_bring_corpora_and_a_broken_one_is_passed_over(registry, monkeypatch, tmp_path):
+def test_packages_bring_corpora(registry, monkeypatch, tmp_path):
     (tmp_path / "brought_corpus.py").write_text(
         "from crtlib.text import sources\n"
         "from crtlib.text.records import Corpus\n"
@@ -109,21 +110,25 @@ def test_packages_bring_corpora_and_a_broken_one_is_passed_over(registry, monkey
         " sizes={'train': 1}, content='1')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    points = [
-        EntryPoint("ok", "brought_corpus:TOY", corpora.CORPUS_ENTRY_POINTS),
-        EntryPoint("gone", "no_such_module:X", corpora.CORPUS_ENTRY_POINTS),
-        EntryPoint("other", "math:pi", corpora.CORPUS_ENTRY_POINTS),
-    ]
-    monkeypatch.setattr(corpora, "entry_points", lambda group: points)
+    point = EntryPoint("ok", "brought_corpus:TOY", corpora.CORPUS_ENTRY_POINTS)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
     corpora._register_plugins.cache_clear()
     try:
-        with pytest.warns(UserWarning) as warned:
-            assert "brought" in corpora.available_corpora()
-        assert [str(w.message).split(";")[0] for w in warned] == [
-            "corpus 'gone' of a package: is left out",
-            "corpus 'other' of a package: is left out",
-        ]
+        assert "brought" in corpora.available_corpora()
         assert corpora.find_source("brought").label == "Brought"
+    finally:
+        corpora._register_plugins.cache_clear()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("brought", ["no_such_module:X", "math:pi"])
+def test_a_package_that_brings_no_corpus_is_named(registry, monkeypatch, brought):
+    point = EntryPoint("gone", brought, corpora.CORPUS_ENTRY_POINTS)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
+    corpora._register_plugins.cache_clear()
+    try:
+        with pytest.raises(ValueError, match=r"^crtlib\.corpora='gone': cannot be loaded from"):
+            corpora.available_corpora()
     finally:
         corpora._register_plugins.cache_clear()
         monkeypatch.undo()
@@ -132,8 +137,9 @@ def test_packages_bring_corpora_and_a_broken_one_is_passed_over(registry, monkey
 def test_packages_are_not_asked_for_a_corpus_of_ours():
     """A broken package must not slow or stop what does not need it."""
     code = (
+        "from crtlib import plugins\n"
         "from crtlib.text import corpora\n"
-        "corpora.entry_points = lambda group: 1 / 0\n"
+        "plugins.entry_points = lambda group: 1 / 0\n"
         "print(corpora.load_corpus('customersim', limit=1).name)"
     )
     run = subprocess.run(

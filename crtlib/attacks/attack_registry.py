@@ -18,10 +18,10 @@ A script or notebook calls :func:`crtlib.attacks.attack.register_attack` itself,
 from __future__ import annotations
 
 import functools
-from importlib import metadata
 
 from crtlib.attacks import exposure, inference, membership, membership_scores
 from crtlib.attacks.attack import ATTACKS, Attack
+from crtlib.plugins import load_plugins
 
 ATTACK_ENTRY_POINTS = "crtlib.attacks"
 BUILT_IN_ATTACKS = (
@@ -42,11 +42,4 @@ def all_attacks() -> dict[str, Attack]:
 
 @functools.cache
 def _load_plugin_attacks() -> None:
-    """Import the attacks of other packages. An error names one that cannot be imported."""
-    for point in metadata.entry_points(group=ATTACK_ENTRY_POINTS):
-        try:
-            point.load()
-        except Exception as error:
-            raise ValueError(
-                f"{ATTACK_ENTRY_POINTS}={point.name!r}: must be importable: {error}"
-            ) from error
+    load_plugins(ATTACK_ENTRY_POINTS)
