@@ -213,7 +213,9 @@ def draw_room(seed: int = 0) -> Room:
 # --------------------------------------------------------------------------- what is asked
 COPIES = (1, 2, 4, 8, 16, 32)
 NUMBERS = Policy(
-    "numbers", lambda points: [tuple(s for s in p.secrets if s.kind == "id") for p in points]
+    "numbers",
+    lambda points: [tuple(s for s in p.secrets if s.kind == "id") for p in points],
+    reads_labels=True,
 )
 
 

@@ -43,7 +43,7 @@ from crtlib.screening import (
     rates,
 )
 from crtlib.screening.deduplication import TextCounts
-from crtlib.screening.policy import Policy, check_text_alone
+from crtlib.screening.policy import Policy, check_reads_no_label, check_text_alone
 from crtlib.screening.policy_digests import check_policies_unchanged, policy_digest
 from crtlib.screening.policy_names import (
     conservative_policy_by_name,
@@ -397,7 +397,8 @@ def judge_policies(
     text from turns, as training reads it.
 
     Raises ``ValueError`` for a policy from a file that may have been made from these labels, since
-    it was not sealed when they were drawn."""
+    it was not sealed when they were drawn, and for one that reads the labels themselves."""
+    check_reads_no_label(*pair.policies)
     facts = label_tasks.read_label_facts(folder)
     read_twice = "second" in facts
     if pair.unit == "user" and facts["by"] == "dialogue":

@@ -72,6 +72,9 @@ class Policy:
     ``reads_ids``: the policy is shown the id, user and dialogue_id of a point. Any other policy is
     shown points without these, so that it answers the same for two points with one text.
     Deduplication needs that (:func:`check_text_alone`).
+
+    ``reads_labels``: the policy is shown the labelled secrets, as the oracle is. Any other policy
+    is shown points without labels, so that what judges it cannot help it.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Policy:
     flags_everything: bool = False
     batched: bool = False
     reads_ids: bool = False
+    reads_labels: bool = False
 
     @property
     def teaching_hashes(self) -> str | None:
@@ -108,11 +112,13 @@ class Policy:
         Guarantee:
             A policy that is not ``batched`` is given one point at a time, so a secret decides
             nothing about another point. One without ``reads_ids`` is shown no id, user or
-            conversation. One that claims to be ``total`` is held to it, and flags every point,
-            whatever its text. Tests:
+            conversation, and one without ``reads_labels`` no label. One that claims to be
+            ``total`` is held to it, and flags every point, whatever its text. Tests:
             ``tests/screening/test_policy.py::test_a_policy_is_asked_for_one_point_at_a_time``,
             ``tests/screening/test_repeats.py::
             test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so``,
+            ``tests/screening/test_policy.py::
+            test_no_policy_but_the_oracle_is_shown_the_labels_that_judge_it``,
             ``tests/screening/test_policy.py::
             test_a_policy_that_says_it_flags_everything_is_held_to_it``,
             ``tests/screening/test_policy.py::
@@ -122,7 +128,7 @@ class Policy:
             return self._of_turns(points)
         who = f"policy={self.name!r}"
         flags: FlaggedSpans = []
-        shown = points if self.reads_ids else [_anonymous_point(p) for p in points]
+        shown = [self._shown_point(p) for p in points]
         try:
             for batch in [shown] if self.batched else [[point] for point in shown]:
                 answers = [tuple(spans) for spans in self.flag(batch)]
@@ -146,15 +152,15 @@ class Policy:
         return flags
 
     def _of_turns(self, points: Sequence[Point]) -> FlaggedSpans:
-        """The answer for the own words of each turn, with the labels in them, moved to the places
-        in the points and cut around masks."""
+        """The answer for the own words of each turn, moved to the places in the points and cut
+        around masks."""
         at = [(k, p, a, b) for k, p in enumerate(points) for a, b in spoken_spans(p)]
         turns = [
             Point(
                 p.id if self.reads_ids else "",
                 p.user if self.reads_ids else "",
                 p.text[a:b],
-                clip_to_pieces(p.secrets, [UnmaskedPiece(a, b, -a)]),
+                clip_to_pieces(p.secrets, [UnmaskedPiece(a, b, -a)]) if self.reads_labels else (),
                 dialogue_id=p.dialogue_id if self.reads_ids else "",
             )
             for _, p, a, b in at
@@ -165,12 +171,13 @@ class Policy:
             flags[k] += clip_to_pieces(cut_around_masks(turn.text, spans), [UnmaskedPiece(0, b, a)])
         return list(map(tuple, flags))
 
-
-def _anonymous_point(point: Point) -> Point:
-    """The point's text and labels alone, without id, user and dialogue_id."""
-    if not (point.id or point.user or point.dialogue_id):
-        return point
-    return Point("", "", point.text, point.secrets, point.spoken_spans)
+    def _shown_point(self, p: Point) -> Point:
+        """The point without what the policy is not shown: names and labels."""
+        name, user, dialogue_id = (p.id, p.user, p.dialogue_id) if self.reads_ids else ("", "", "")
+        secrets = p.secrets if self.reads_labels else ()
+        if (p.id, p.user, p.dialogue_id, p.secrets) == (name, user, dialogue_id, secrets):
+            return p
+        return Point(name, user, p.text, secrets, p.spoken_spans, dialogue_id)
 
 
 def check_text_alone(*policies: Policy) -> None:
@@ -185,6 +192,20 @@ def check_text_alone(*policies: Policy) -> None:
             raise ValueError(
                 f"policy={policy.name!r}: reads ids or users, so copies of a text may be flagged "
                 "in two ways; set dedup to none, or take a policy that reads only the text"
+            )
+
+
+def check_reads_no_label(*policies: Policy) -> None:
+    """Refuse a policy that reads labels where labels are to judge it: it flags whatever they say.
+
+    Raises:
+        ValueError: In one line that names the policy.
+    """
+    for policy in policies:
+        if policy.reads_labels:
+            raise ValueError(
+                f"policy={policy.name!r}: reads the labels that were to judge it, so they say "
+                "nothing about it; must be a policy that reads the text alone"
             )
 
 

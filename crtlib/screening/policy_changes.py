@@ -109,6 +109,7 @@ def union_policy(*parts: FlagFunction) -> Policy:
         flags_everything=any(p.flags_everything for p in policies),
         batched=True,
         reads_ids=any(p.reads_ids for p in policies),
+        reads_labels=any(p.reads_labels for p in policies),
     )
 
 

@@ -138,7 +138,8 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
         The policy, named after its parts.
 
     Raises:
-        ValueError: In one line that states what is allowed.
+        ValueError: In one line that states what is allowed. Also where a policy that reads labels,
+            such as ``oracle``, is joined with others.
 
     Guarantee:
         It flags whatever any of its parts flags. Test: ``tests/screening/test_own_policies.py::
@@ -147,6 +148,11 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     parts = list(parse_policy_name(name))
     whole_turns = ("whole_turns", "")
     policies = [_make_part(*part, name, corpus) for part in parts if part != whole_turns]
+    if len(policies) > 1 and any(policy.reads_labels for policy in policies):
+        raise ValueError(
+            f"policy={name!r}: a policy that reads labels finds all that they mark, so others add "
+            "nothing to it; must be oracle alone, or with whole_turns"
+        )
     joined = policies[0] if len(policies) == 1 else union_policy(*policies or [none_policy])
     return whole_turns_policy(joined) if whole_turns in parts else joined
 

@@ -76,7 +76,7 @@ def _with_flags(pattern: str, flags: str) -> str:
     return f"(?{flags}:{pattern})" if flags else pattern
 
 
-oracle_policy = Policy("oracle", lambda points: [p.secrets for p in points])
+oracle_policy = Policy("oracle", lambda points: [p.secrets for p in points], reads_labels=True)
 """Flags the labelled secrets: the perfect policy of the paper's "non-private with masks"."""
 
 

@@ -698,9 +698,16 @@ REPEATS = rows(
 ) + rows(
     "screening.policy",
     "screening/test_repeats.py",
-    ("policies see who says a message", "Policy.__call__",
-     "points if self.reads_ids else", "points if True else",
+    ("policies see who says a message", "Policy._shown_point",
+     "if self.reads_ids else (\"\", \"\", \"\")", "if True else (\"\", \"\", \"\")",
      "test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so"),
+    ("policies see the labels that judge them", "Policy._shown_point",
+     "p.secrets if self.reads_labels else ()", "p.secrets",
+     "screening/test_policy.py::"
+     "test_no_policy_but_the_oracle_is_shown_the_labels_that_judge_it[False]"),
+    ("labels judge a policy that reads them", "check_reads_no_label",
+     "if policy.reads_labels:", "if False:",
+     "screening/test_policy.py::test_labels_do_not_judge_a_policy_that_reads_them[pair0]"),
 ) + rows(
     "screening.policy_changes",
     "screening/test_repeats.py",

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from confide.screening import corpus as screening
 from confide.training import train_on_corpus, training_facts
 from crtlib.screening import (
     policy,
@@ -137,6 +138,38 @@ def test_a_policy_that_says_it_flags_everything_is_held_to_it():
     except ValueError:
         return
     assert found.public.upper_bound == 1
+
+
+@pytest.mark.parametrize("own_words", [False, True])
+def test_no_policy_but_the_oracle_is_shown_the_labels_that_judge_it(own_words):
+    """Fault: every policy was shown the labels that judged it, so one that repeats them missed 0 of
+    200."""
+    turns = [Turn("USR", f"I am Ada {k}", (Secret("name", 5, 8),)) for k in range(200)]
+    points = [
+        data_points.join_turns(f"d{k}/0", f"u{k}", [turn], ["USR: "])
+        for k, turn in enumerate(turns)
+    ]
+    cribs = Policy(
+        "company", regex_policies.oracle_policy.flag, own_words=own_words, batched=own_words
+    )
+    for asked in (cribs, policy.stable_under_masking(cribs)):
+        found = rates.measure_rates(points, asked, regex_policies.none_policy)
+        assert found.miss.failures == found.public.failures == 200
+    assert cribs.flag(points) == regex_policies.oracle_policy(points)  # so it would repeat them
+
+
+@pytest.mark.parametrize(
+    "pair", [("oracle", "everything"), ("cautious", "oracle"), ("oracle+whole_turns",) * 2]
+)
+def test_labels_do_not_judge_a_policy_that_reads_them(tmp_path, pair):
+    """Fault: ``--policy oracle`` with drawn labels missed 0 of 200, and so its public card said."""
+    pi, pi_c = map(policy_names.policy_by_name, pair)
+    with pytest.raises(ValueError, match="reads the labels that were to judge it"):
+        screening.judge_policies(
+            tmp_path, tmp_path, screening.PolicyPair((pi, pi_c), pair), texts=None
+        )
+    with pytest.raises(ValueError, match="must be oracle alone, or with whole_turns"):
+        policy_names.policy_by_name(f"{pair[0]}+{pair[1]}+oracle+names")
 
 
 @pytest.mark.parametrize("name", ["everything", "cautious+everything+whole_turns", "of another"])

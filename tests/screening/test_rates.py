@@ -35,7 +35,7 @@ POINTS = data_points.make_points(CORPUS, unit="turn")
 
 
 def flagging(name, spans_of):
-    return Policy(name, lambda points: [spans_of(p) for p in points])
+    return Policy(name, lambda points: [spans_of(p) for p in points], reads_labels=True)
 
 
 def halves(p):

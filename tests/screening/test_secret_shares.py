@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from confide.screening.corpus import TWO_READERS_NOTE, describe_all_secrets
+from crtlib.screening.policy import Policy
 from crtlib.screening.rate_values import PolicyRates, rates_from_json
 from crtlib.screening.rates import RateCounter
 from crtlib.screening.regex_policies import none_policy
@@ -60,7 +61,10 @@ def _draw_messages(count, coin, *, long=0.1):
         text = " ".join(names)
         places = [(text.index(name), text.index(name) + len(name)) for name in names]
         points.append(Point(f"p{k}", f"u{k}", text, tuple(Secret("name", *at) for at in places)))
-    return points, lambda some: [p.secrets if " " not in p.text else () for p in some]
+    return points, Policy(
+        "alone", lambda some: [p.secrets if " " not in p.text else () for p in some],
+        reads_labels=True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("draws", [10, 100])
