@@ -26,6 +26,7 @@ from confide.release.limits import judge_limits
 from confide.release.rate_bounds import recompute_bound
 from confide.release.source_fold import FilesPromise
 from confide.release.void_reasons import list_void_reasons
+from confide.reports import small_groups
 from confide.reports.sentences import NO_PROMISE, NOTHING_PROMISED
 from crtlib import outputs
 from crtlib.checks import plain_name
@@ -136,7 +137,9 @@ def collect_certificate_parts(
             "floating_point": FLOATING_POINT_NOTE,
             **({"processes": record["processes"]} if "processes" in record else {}),
         },
-        "rates": record["rates"],
+        "rates": small_groups.show_rates_by_kind(
+            record["rates"], (record["labels"] or {}).get("unread", 0)
+        ),
         "labels": outputs.with_keyed_hashes(record["labels"] if rests_on_labels else None, key),
         "policies": outputs.with_keyed_hashes(record["policies"], key),
         "treated_as_public": _list_treated_as_public(record, spent, promise),

@@ -26,6 +26,7 @@ import jsonschema
 from confide.reports.html import render_template
 from confide.reports.model_card import flatten_fields
 from confide.reports.sentences import Certificate, select_sentences
+from confide.reports.small_groups import LEAST_PEOPLE, SMALL_GROUPS_NOTE
 from crtlib.text.package_data import read_package_file
 
 CERTIFICATE_FORMAT = "crtlib/certificate/1"
@@ -115,9 +116,12 @@ def render_certificate_pages(
         for part, names in SENTENCES_BESIDE.items()
         if audience == "engineer"
     }
+    drawn = (value.get("labels") or {}).get("cluster", "user")
+    whose = "people" if drawn == "user" else "conversations"
     small, void = said.pop("not_promised"), said.pop("no_promise", [])
     return render_template(
         "certificate.html.j2", audience=audience, c=value, void=void, small=small,
         paragraphs=[text for texts in said.values() for text in texts], fields=flatten_fields,
         profile=profile or {}, command=command, beside=beside,
+        small_groups=SMALL_GROUPS_NOTE.format(LEAST_PEOPLE, whose),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confide.labels import label_tasks
-from confide.reports import html
+from confide.reports import html, small_groups
 from confide.screening import corpus as screening
 from crtlib import outputs
 from crtlib.files import StrPath
@@ -21,8 +21,6 @@ from crtlib.screening.secret_outcomes import SECRET_TRAITS
 from crtlib.text import screened_folder
 
 CARD_FILES = ("card.html", "card.json", "badge.svg")
-LEAST_PEOPLE = 5
-"""The least number of people with a secret in a group for its rates to be shown."""
 LABEL_FACTS = ("unread", "read_twice", "replaced")
 """Facts about the readings that a card states beside the counts."""
 
@@ -49,18 +47,15 @@ def write_detector_card(
         texts = screening.count_texts(corpus, pair.unit)
         counter, about = screening.judge_policies(corpus, labels, pair, texts=texts)
         found = counter.rates(policy_pairs=about["judged"])
-        groups = {
-            trait: {name: some
-                    for name, some
-                    in counter.rates_by_trait(trait, policy_pairs=about["judged"]).items()
-                    if some["trace"].judged_secrets >= LEAST_PEOPLE}
-            for trait in SECRET_TRAITS
-        }  # fmt: skip
-        by = {
-            trait: {name: {n: rate.to_json() for n, rate in some.items()}
-                    for name, some in rows.items()}
-            for trait, rows in groups.items()
-        }  # fmt: skip
+        groups, by = {}, {}
+        for trait in SECRET_TRAITS:
+            every = counter.rates_by_trait(trait, policy_pairs=about["judged"])
+            rows = {name: {n: rate.to_json() for n, rate in some.items()}
+                    for name, some in every.items()}  # fmt: skip
+            people = {name: small_groups.count_judged_people(row, about.get("unread", 0))
+                      for name, row in rows.items()}  # fmt: skip
+            groups[trait] = small_groups.leave_out_small_groups(every, people)
+            by[trait] = small_groups.leave_out_small_groups(rows, people)
         facts: dict[str, Any] = {"schema": "crtlib/card/1", "policy": strip_paths(policy)}
         facts |= {"rates": found.to_json() | {"by_kind": {}}, "by": by}
         facts |= {"labels": found.labels_json() | {"drawn": about["drawn"]}}
@@ -79,7 +74,9 @@ def write_detector_card(
             f=facts,
             found=found,
             groups=groups,
-            least=LEAST_PEOPLE,
+            small=small_groups.SMALL_GROUPS_NOTE.format(
+                small_groups.LEAST_PEOPLE, f"{found.cluster}s"
+            ),
             notes=screening.describe_all_secrets(found),
             readers=readers,
         )

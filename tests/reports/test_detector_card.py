@@ -5,7 +5,7 @@ import json
 import pytest
 
 from confide.labels import drawing, imports, judged_turns, label_tasks
-from confide.reports import detector_card
+from confide.reports import detector_card, small_groups
 from crtlib.screening import rates
 from crtlib.screening.policy_names import policy_by_name
 from crtlib.screening.rate_values import percent_rounded_up
@@ -49,12 +49,9 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     assert facts["rates"]["miss"] == found.miss.to_json() and found.table() in told
     for trait, groups in facts["by"].items():
         counted = counter.rates_by_trait(trait)
-        large = {
-            name
-            for name, some in counted.items()
-            if some["trace"].judged_secrets >= detector_card.LEAST_PEOPLE
-        }
-        assert set(groups) == large and large, trait
+        people = {name: some["trace"].judged_secrets for name, some in counted.items()}
+        large = small_groups.leave_out_small_groups(people, people)
+        assert set(groups) == set(large) and large, trait
     assert set(facts["by"]) == set(SECRET_TRAITS) and "Latin" in facts["by"]["script"]
     page = (tmp_path / "card" / "card.html").read_text()
     badge = (tmp_path / "card" / "badge.svg").read_text()
