@@ -28,9 +28,9 @@ from crtlib.files import StrPath
 from crtlib.screening import value_lists
 from crtlib.screening.policy import Policy
 from crtlib.screening.value_lists import (
-    MIN_VALUE_CHARACTERS,
     ListedValue,
     ValueFinder,
+    is_long_enough,
     search_form_of,
 )
 from crtlib.text.data_points import spoken_spans
@@ -96,9 +96,7 @@ def find_flagged_holders(
             for number in numbers:
                 users.setdefault(number, set()).add(p.user)
             flagged.append(numbers)
-    find = ValueFinder(
-        "--from-policy", [row for (n, _), row in rows.items() if len(n) >= MIN_VALUE_CHARACTERS]
-    )
+    find = ValueFinder("--from-policy", [row for row in rows.values() if is_long_enough(row.value)])
     names = {
         row.number: {row.value} if by == "value" else users[row.number] for row in rows.values()
     }

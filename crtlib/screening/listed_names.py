@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import resources
 
 from crtlib.screening.cautious import common_words
+from crtlib.screening.letter_folding import fold_text
 from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import merge_spans
 from crtlib.text.package_data import read_package_file
@@ -31,9 +31,6 @@ LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt")
 _LIST_FOLDER = resources.files("crtlib.screening") / "names"
 _LETTERS = r"(?:[^\W\d_][\u0300-\u036f]*)+"  # accents may be characters of their own
 _TOKEN = re.compile(rf"\d[\w/-]*|{_LETTERS}(?:[.'’-]+{_LETTERS})*|[^\w\s]|_")
-_LETTERS_WITHOUT_PARTS = str.maketrans(
-    {"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "’": "'"}
-)
 _PARTICLES = frozenset((
     "al", "d", "da", "das", "de", "dei", "del", "della", "den", "der", "di", "do", "dos", "du", "e",
     "el", "la", "las", "le", "los", "of", "san", "sankt", "santa", "st", "te", "ten", "ter", "van",
@@ -47,16 +44,6 @@ _SIGNS_BEFORE_A_NAME = frozenset((":", ",", "-", "é", "è"))
 """What may stand between a phrase that introduces a name and the name; "é" and "è" are "is", as in
 "o meu nome é Ana" and "il mio nome è Ada"."""
 _NO_CITY = frozenset(("eur", "euro", "euros", "usd", "dollar", "dollars", "pln"))
-
-
-def _fold(text: str) -> str:
-    """A word in the form in which words are compared.
-
-    >>> _fold("Łukasz"), _fold("Straße")
-    ('lukasz', 'strasse')
-    """
-    parts = unicodedata.normalize("NFKD", text.casefold().translate(_LETTERS_WITHOUT_PARTS))
-    return "".join(c for c in parts if not unicodedata.combining(c))
 
 
 @dataclass(frozen=True)
@@ -86,7 +73,7 @@ def _split_into_words(text: str) -> list[_Word]:
     words: list[_Word] = []
     first = True
     for m in _TOKEN.finditer(text):
-        words.append(_Word(*m.span(), m[0], _fold(m[0]), first))
+        words.append(_Word(*m.span(), m[0], fold_text(m[0]), first))
         first = m[0] in ".!?:" or "\n" in text[m.end() : m.end() + 2]
     return words
 
@@ -117,15 +104,17 @@ def _read_lists() -> _Lists:
 
     def words(part: str, key: str) -> frozenset[str]:
         every = (table[part].get(key, "").split() for table in tables)
-        return frozenset(_fold(word) for some in every for word in some)
+        return frozenset(fold_text(word) for some in every for word in some)
 
     phrases: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
     for kind in ("introductions", "closings", "openings"):
         every = {x for table in tables for x in re.split(r"[|\n]+", table["name"][kind].strip())}
-        for phrase in sorted((tuple(_fold(x).split()) for x in every), key=len, reverse=True):
+        for phrase in sorted((tuple(fold_text(x).split()) for x in every), key=len, reverse=True):
             phrases.setdefault(phrase[-1], []).append((kind, phrase))
 
-    ordinary_words = frozenset(_fold(word) for table in tables for word in table["plain"].split())
+    ordinary_words = frozenset(
+        fold_text(word) for table in tables for word in table["plain"].split()
+    )
     given, family = words("name", "given"), words("name", "family")
     ambiguous = (
         words("name", "ambiguous") | (family & common_words()) | ((given | family) & ordinary_words)

@@ -22,10 +22,10 @@ from crtlib.screening.redaction import (
 )
 from crtlib.screening.value_lists import (
     MAX_VALUE_CHARACTERS,
-    MIN_VALUE_CHARACTERS,
     ListedValue,
     ValueFinder,
     find_as_written,
+    is_long_enough,
     search_form_of,
 )
 from crtlib.text.data_points import find_turns, spoken_spans
@@ -122,18 +122,19 @@ def find_traces(cases: Sequence[NeighbourCase], policy: Policy) -> Iterator[tupl
 
 
 def find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
-    """The places of each of some values in the own words of a point's turns, however case, accents,
-    dashes and spaces are written (:class:`crtlib.screening.value_lists.ValueFinder`). A value too
-    short or too long for that is found only as it is written. A match within a longer word or
-    number is not a place; in a script without spaces, every match is.
+    """The places of each of some values in the own words of a point's turns, in whatever spelling
+    :func:`crtlib.screening.value_lists.list_policy` finds. A value too short or too long for that
+    is found only as it is written. A match within a longer word or number is not a place; in a
+    script without spaces, every match is.
 
     Guarantee:
         Test: ``tests/screening/test_unspaced_scripts.py``.
     """
     places: list[list[Secret]] = [[] for _ in values]
-    lengths = [len(search_form_of(value)[0]) for value in values]
     findable = [
-        k for k, n in enumerate(lengths) if MIN_VALUE_CHARACTERS <= n <= MAX_VALUE_CHARACTERS
+        k
+        for k, value in enumerate(values)
+        if is_long_enough(value) and len(search_form_of(value)[0]) <= MAX_VALUE_CHARACTERS
     ]
     find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in findable])
     exact = {k: value for k, value in enumerate(values) if k not in findable}

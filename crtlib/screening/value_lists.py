@@ -21,15 +21,15 @@ import regex as regular
 from crtlib import files
 from crtlib.checks import find_repeated_name
 from crtlib.intervals import count_of
+from crtlib.screening.letter_folding import FOLDED_ASCII, fold_character
 from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import Spans, merge_spans
 from crtlib.text.encodings import describe_recoding
-from crtlib.text.identity import without_unseen_marks
 from crtlib.text.records import Point, Secret
 
 # --------------------------------------------------------------------------- limits and names
 MIN_VALUE_CHARACTERS = 3
-"""Characters of the shortest value to look for."""
+"""Characters of the shortest value to look for; see :func:`is_long_enough`."""
 
 MAX_VALUE_CHARACTERS = 100_000
 """Characters of the longest value: freeing the automaton recurses once for each character."""
@@ -59,12 +59,6 @@ PEOPLE_COLUMNS = {
 
 
 # --------------------------------------------------------------------------- normal forms
-_EQUIVALENT_CHARACTERS = {
-    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-    **dict.fromkeys("\u2018\u2019\u201b\u02bc`\u00b4", "'"),
-    "\u0131": "i",
-    "\u0640": "",  # lengthens an Arabic word
-}
 UNSPACED_SCRIPTS = (
     "\u0590-\u08ff\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u1950-\u1aaf\u3005-\u3007"
     "\u3021-\u31ff\u3400-\u9fff\ua960-\ua97f\ua9e0-\ua9ff\uaa60-\uaadf\uac00-\ud7ff\uf900-\ufaff"
@@ -76,71 +70,80 @@ Burmese, Khmer, Hangul, Kana and Han."""
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED_SCRIPTS}]")
 
 _ORDINAL_SIGNS = "\u00aa\u00ba"  # as in "N\u00ba 5"
-_DIGIT_SEPARATORS = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
-
-
-@lru_cache(maxsize=2**14)
-def _normalise_character(char: str) -> str:
-    """One character as it is compared; empty if it is dropped, " " for white space."""
-    if char in _EQUIVALENT_CHARACTERS:
-        return _EQUIVALENT_CHARACTERS[char]
-    if char.isspace():
-        return " "
-    if not without_unseen_marks(char):
-        return ""
-    parts = (c for c in unicodedata.normalize("NFKD", char) if not _is_accent(c))
-    folded = unicodedata.normalize("NFKD", "".join(parts).casefold())
-    return "".join(
-        str(unicodedata.decimal(c, "")) or _EQUIVALENT_CHARACTERS.get(c, c) for c in folded
-    )
-
-
-def _is_accent(char: str) -> bool:
-    """Whether a character is an accent, or encloses the one before it as a keycap does."""
-    return bool(unicodedata.combining(char)) or unicodedata.category(char) == "Me"
-
-
-_ASCII_AS_COMPARED = {code: _normalise_character(chr(code)) for code in range(128)}
-"""How each ASCII character is compared; an empty text leaves it out."""
+_SCRIPTS_WITHOUT_SPACES = UNSPACED_SCRIPTS.removeprefix("\u0590-\u08ff")
+"""Those of them that separate no words: without Hebrew, Arabic and related scripts."""
+_SPACE_OF_UNSPACED = re.compile(
+    rf"(?<=[{_SCRIPTS_WITHOUT_SPACES}])[ ·\u30fb]{{1,3}}(?=[^\W_])"
+    rf"|(?<=[^\W_])[ ·\u30fb]{{1,3}}(?!\u30fb)(?=[{_SCRIPTS_WITHOUT_SPACES}])"
+)
+_CODE_SEPARATORS = re.compile(r"(?<=[^\W_])[ .,:;~|+'/()_·•\u30fb]{1,3}(?=[^\W_])")
+_DIGIT = re.compile(r"\d")
+_DOUBLE_SIGNS = re.compile(
+    r"[\u3005-\u3007\u3021-\u31ff\u3400-\u9fff\uac00-\ud7ff\uf900-\ufaff"
+    r"\U00020000-\U0003ffff]"
+)
+_COMPARED_ASCII = FOLDED_ASCII | {ord("-"): " "}
 
 
 def _normalise_with_places(text: str) -> tuple[str, list[int]]:
-    """The text as it is compared, and for each of its characters the place in ``text``."""
+    """The text as it is compared, and for each of its characters the place in ``text``. A dash is a
+    space, and beside a script without spaces there is none."""
     if text.isascii():
-        normal = text.translate(_ASCII_AS_COMPARED)
+        normal = text.translate(_COMPARED_ASCII)
         if "  " not in normal and len(normal) == len(text):
             return normal, list(range(len(text)))
     chars: list[str] = []
     at: list[int] = []
     for i, char in enumerate(text):
-        for c in _normalise_character(char):
+        for folded in fold_character(char):
+            c = " " if folded == "-" else folded
             if c == " " and chars and chars[-1] == " ":
                 continue
             chars.append(c)
             at.append(i)
-    return "".join(chars), at
+    normal = "".join(chars)
+    if normal.isascii():
+        return normal, at
+    return _SPACE_OF_UNSPACED.sub("", normal), _places_without(_SPACE_OF_UNSPACED, normal, at)
 
 
-def _drop_digit_separators(text: str, at: list[int]) -> tuple[str, list[int]]:
-    """A compared text and its places, without the signs that people write between digits."""
-    pieces, places, last = [], [], 0
-    for m in _DIGIT_SEPARATORS.finditer(text):
-        pieces.append(text[last : m.start()])
+def _places_without(signs: re.Pattern[str], text: str, at: list[int]) -> list[int]:
+    """The places of the characters of a compared text that stay when some ``signs`` are dropped."""
+    places, last = [], 0
+    for m in signs.finditer(text):
         places += at[last : m.start()]
         last = m.end()
-    return "".join([*pieces, text[last:]]), places + at[last:]
+    return places + at[last:]
 
 
 @lru_cache(maxsize=2**10)  # called twice for each labelled value
 def search_form_of(value: str) -> tuple[str, bool]:
-    """A value in the form that is searched for, and whether the text is searched without the signs
-    between digits."""
-    text, at = _normalise_with_places(value)
-    is_number = sum(c.isdigit() for c in text) >= 4
-    if is_number:
-        text, _ = _drop_digit_separators(text, at)
+    """A value in the form that is searched for, and whether it is a code, which is searched for in
+    the text without the signs between letters and digits: one with four digits, or with a digit
+    among six letters and digits."""
+    text, _ = _normalise_with_places(value)
+    is_code = sum(c.isdigit() for c in text) >= 4 or (
+        any(c.isdigit() for c in text) and sum(c.isalnum() for c in text) >= 6
+    )
+    if is_code:
+        text = _CODE_SEPARATORS.sub("", text)
     inside = re.search(r"[^\W_](?:.*[^\W_])?", text, re.DOTALL)
-    return (inside[0] if inside else ""), is_number
+    return (inside[0] if inside else ""), is_code
+
+
+def is_long_enough(value: str) -> bool:
+    """Whether a value says enough to be looked for wherever it may stand: at least
+    :data:`MIN_VALUE_CHARACTERS`, of which a sign of Chinese, Japanese or Korean counts as two.
+
+    >>> [is_long_enough(value) for value in ("Al", "Ann", "\\u738b\\u4f1f", "\\u738b", "\\uae40")]
+    [False, True, True, False, False]
+    """
+    return _measure(value) >= MIN_VALUE_CHARACTERS
+
+
+def _measure(value: str) -> int:
+    sought = unicodedata.normalize("NFC", search_form_of(value)[0])
+    return len(sought) + len(_DOUBLE_SIGNS.findall(sought))
 
 
 # --------------------------------------------------------------------------- lists of values
@@ -162,8 +165,9 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
     two columns have one name or a row has another number of cells than the header.
 
     Guarantee:
-        No value of a list is skipped in silence. Test:
-        ``tests/text/test_names_that_stand_twice.py``.
+        No value of a list is skipped in silence. Tests:
+        ``tests/text/test_names_that_stand_twice.py``,
+        ``tests/screening/test_own_policies.py::test_what_is_too_short_to_look_for_is_counted``.
     """
     if reason := files.why_not_regular(path):
         raise ValueError(f"{where}: {reason}")
@@ -256,9 +260,10 @@ def _words_of_name(name: str) -> list[str]:
     return words
 
 
-def _values_of_people(cells: pd.DataFrame) -> list[ListedValue]:
+def _values_of_people(file: str, cells: pd.DataFrame) -> list[ListedValue]:
     """The values of a list of people, as a CRM writes it (``name;phone;email``): also each word of
-    at least three letters in a name. Values that are too short to look for are left out."""
+    at least three letters in a name. A warning counts the values that are too short to look for,
+    and gives their rows."""
     names = {column: _normalise_with_places(str(column))[0] for column in cells.columns}
     kinds = {
         column: kind
@@ -266,18 +271,36 @@ def _values_of_people(cells: pd.DataFrame) -> list[ListedValue]:
         for kind, called in PEOPLE_COLUMNS.items()
         if re.sub(r"[_\-. ]", "", name) in called.split()
     }
-    listed = []
+    listed: list[ListedValue] = []
+    short: list[int] = []
     for number, row in zip(cells.index, cells.to_dict("records"), strict=True):
         for column, kind in kinds.items():
             values = [row[column]]
             if kind == "name":
                 values += _words_of_name(row[column])
-            listed += [
-                ListedValue(value, kind, number)
-                for value in dict.fromkeys(values)
-                if len(search_form_of(value)[0]) >= MIN_VALUE_CHARACTERS
-            ]
+            for value in filter(str.strip, dict.fromkeys(values)):
+                if is_long_enough(value):
+                    listed.append(ListedValue(value, kind, number))
+                else:
+                    short.append(number)
+    if short:
+        says = count_of(len(short), "value is", "values are")
+        warnings.warn(
+            f"{file}: {says} too short to look for and left out ({_tell_rows(short)})",
+            stacklevel=3,
+        )
     return listed
+
+
+def _tell_rows(numbers: Sequence[int]) -> str:
+    """The first of some rows, by their numbers.
+
+    >>> _tell_rows([2, 5]), _tell_rows([2, 2, 5, 7, 8])
+    ('row 2, row 5', 'row 2, row 5, row 7, ...')
+    """
+    rows = list(dict.fromkeys(numbers))
+    told = ", ".join(f"row {number}" for number in rows[:MOST_ROWS_TOLD])
+    return told + ", ..." * (len(rows) > MOST_ROWS_TOLD)
 
 
 class ValueFinder:
@@ -286,11 +309,11 @@ class ValueFinder:
 
     def __init__(self, file: str, rows: Iterable[ListedValue]) -> None:
         self._text_automaton = ahocorasick.Automaton()
-        # Its values are searched for in the text without the signs between digits.
-        self._number_automaton = ahocorasick.Automaton()
+        # Its values are searched for in the text without the signs between letters and digits.
+        self._code_automaton = ahocorasick.Automaton()
         for row in rows:
-            sought, is_number = search_form_of(row.value)
-            if len(sought) < MIN_VALUE_CHARACTERS:
+            sought, is_code = search_form_of(row.value)
+            if not is_long_enough(row.value):
                 raise ValueError(
                     f"{file}, row {row.number}: is too short to look for; {len(sought)} characters"
                 )
@@ -299,58 +322,62 @@ class ValueFinder:
                     f"{file}, row {row.number}: is too long to look for; at most "
                     f"{MAX_VALUE_CHARACTERS:,} characters"
                 )
-            automaton = self._number_automaton if is_number else self._text_automaton
+            automaton = self._code_automaton if is_code else self._text_automaton
             if sought in automaton:
                 _, _, row_numbers = automaton.get(sought)
                 row_numbers.append(row.number)
             else:
                 automaton.add_word(sought, (len(sought), row.kind, [row.number]))
         self._text_automaton.make_automaton()
-        self._number_automaton.make_automaton()
+        self._code_automaton.make_automaton()
 
     def __call__(self, text: str) -> tuple[list[Spans], set[int]]:
         normal, at = _normalise_with_places(text)
-        searches = []
-        if len(self._text_automaton):
-            searches.append((self._text_automaton, normal, at))
-        if len(self._number_automaton):
-            searches.append((self._number_automaton, *_drop_digit_separators(normal, at)))
+        hits = list(self._text_automaton.iter(normal)) if len(self._text_automaton) else []
+        found = [(at, *hit) for hit in hits]
+        if len(self._code_automaton) and _DIGIT.search(normal):  # each code has one
+            hits = list(self._code_automaton.iter(_CODE_SEPARATORS.sub("", normal)))
+            places = _places_without(_CODE_SEPARATORS, normal, at) if hits else []
+            found += [(places, *hit) for hit in hits]
         spans: list[Secret] = []
         row_numbers = set[int]()
-        for automaton, form, places in searches:
-            for last, (length, kind, numbers) in automaton.iter(form):
-                start, end = places[last - length + 1], places[last] + 1
-                before, after = text[max(0, start - 1) : start], text[end : end + 1]
-                if _is_within_word(before, text[start]) or _is_within_word(after, text[end - 1]):
-                    continue
-                while end < len(text) and unicodedata.category(text[end])[0] == "M":
-                    end += 1  # the accents and vowel signs of the last letter
-                spans.append(Secret(kind, start, end))
-                row_numbers.update(numbers)
+        for places, last, (length, kind, numbers) in found:
+            start, end = places[last - length + 1], places[last] + 1
+            before, after = text[max(0, start - 1) : start], text[end : end + 1]
+            if _is_within_word(before, text[start]) or _is_within_word(after, text[end - 1]):
+                continue
+            while end < len(text) and unicodedata.category(text[end])[0] == "M":
+                end += 1  # the accents and vowel signs of the last letter
+            spans.append(Secret(kind, start, end))
+            row_numbers.update(numbers)
         spans.sort(key=lambda s: s.start - s.end)
         return [(s,) for s in spans], row_numbers
 
 
 def list_policy(file: str) -> Policy:
-    """A policy that flags the values of a list, however case, accents, dashes and spaces are
-    written.
+    """A policy that flags the values of a list, whatever the case, accents and dashes in which they
+    are written.
 
     The list is a ``.txt`` file with one value a line, or the column ``secret`` of a ``.csv`` or
     ``.parquet`` file. A file without that column is read as a list of people
     (``name;phone;email``; ``PEOPLE_COLUMNS``). Two other columns count: ``kind``, and ``parts``,
     where "yes" makes it look for each word of at least three letters as well.
 
-    Both the values and the text are normalised one character at a time, so that places are kept. A
-    value with four digits or more is found with up to three signs between two of its digits. The
-    characters right before and after a match must be neither letters nor digits, except in a script
-    without spaces. All values are searched for at once (Aho and Corasick 1975), so twice as many
-    take no longer. Raises ``ValueError`` without quoting a value.
+    Letters are compared by :mod:`crtlib.screening.letter_folding`, one character at a time, so that
+    places are kept. A dash is a space, and several spaces are one: "Ann-Marie" is found as "ann
+    marie", and not as "annmarie". Beside Chinese, Japanese, Korean and other scripts without spaces
+    a space does not count. In a value with four digits, or with a digit among six letters and
+    digits, up to three signs between two of them do not count: "AB 12345" is found as "ab-123.45".
+    The characters right before and after a match must be neither letters nor digits, except in a
+    script without spaces. All values are searched for at once (Aho and Corasick 1975), so twice as
+    many take no longer. Raises ``ValueError`` without quoting a value; a warning gives the rows of
+    a list of people that hold values too short to look for.
     """
     path, where = Path(file), f"policy='list:{file}'"
     rows: list[ListedValue] = []
     cells = read_value_table(path, where)
     if "secret" not in cells:
-        rows = _values_of_people(cells)
+        rows = _values_of_people(file, cells)
         if not rows:
             raise ValueError(
                 f"{where}: .csv and .parquet need a column secret, or those of a list of people, "

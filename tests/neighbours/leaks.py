@@ -191,7 +191,7 @@ UNCOUNTED = (
     ("a drawn value is looked for in its message alone", "confide.screening.corpus:judge_policies",
      "find_values_in_whole_point=True", "find_values_in_whole_point=False"),
     ("a drawn value is looked for as it is written", "screening.secret_outcomes:find_value_places",
-     "if MIN_VALUE_CHARACTERS <= n <= MAX_VALUE_CHARACTERS", "if False"),
+     "if is_long_enough(value) and", "if False and"),
     ("a drawn value is looked for up to its place", "screening.rates:RateCounter._places_of_values",
      "some += more", "some += [m for m in more if m.start <= some[0].start]"),
     ("the last place of a value stands for all", "screening.rates:RateCounter._places_of_values",

@@ -82,7 +82,7 @@ def test_no_name_of_a_person_makes_him_a_canary(tmp_path):
 def test_the_kind_of_a_label_leaves_only_by_a_known_name(tmp_path):
     """A label's kind, which is any text, stood in the certificate."""
     text = write_simulated_text(tmp_path / "c.jsonl")
-    raw = text.read_text().replace('"kind": "phone"', '"kind": "phone of Ada Lovelace"')
+    raw = text.read_text().replace('"kind": "name"', '"kind": "name of Ada Lovelace"')
     text.write_text(raw)
     trainings.train(text, out=tmp_path / "m", **CRT)
     value = make_certificate(tmp_path / "m", tmp_path / "m.html")
