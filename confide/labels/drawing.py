@@ -42,7 +42,12 @@ from confide.labels.label_tasks import (
     points_of_tasks,
     write_label_facts,
 )
-from confide.labels.registry import has_forgotten_draws, hash_asked_people, register_draw
+from confide.labels.registry import (
+    has_forgotten_draws,
+    hash_asked_people,
+    register_draw,
+    register_judged_pairs,
+)
 from crtlib import outputs
 from crtlib.text import corpora
 from crtlib.text.identity import hash_turn_text
@@ -102,7 +107,8 @@ def draw_label_tasks(
         force: Replace the contents of ``out``.
 
     Returns:
-        What was drawn: the facts of the labels.
+        What was drawn: the facts of the labels, and for how many ``policy_pairs`` the bounds of the
+        first pair that they judge will be charged.
 
     Raises:
         ValueError: For an option outside its range, for a screened folder, if ``out`` may not be
@@ -195,7 +201,9 @@ def draw_label_tasks(
         text_registry.register_text(corpus)  # all of this before anybody can read
         register_draw(about, digest, [hash_turn_text(t.text) for t in tasks], asked)
         names = write_forms(forms, part, tasks, flags, about)
-    wish = {**how, "secrets": secrets, "rate": rate}
+    # These labels' first pair of policies is judged after all that were, and all sets drawn before.
+    judged = {"policy_pairs": 1 + register_judged_pairs(about, digest)}
+    wish = {**how, "secrets": secrets, "rate": rate, **judged}
     return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": names}
 
 

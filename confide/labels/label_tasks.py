@@ -49,7 +49,7 @@ class LabelTask:
     line per turn."""
 
     task: str
-    id: str
+    id: str = field(repr=False)
     user: str = field(repr=False)
     turn: int
     part: str

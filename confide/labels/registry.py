@@ -8,7 +8,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confide import text_registry
@@ -20,6 +20,7 @@ from confide.labels.label_tasks import (
 )
 from confide.odometer_lines import open_connection
 from crtlib import files, intervals
+from crtlib.screening.rate_values import RATES_ALPHA
 from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.package_data import fill_page
 
@@ -309,8 +310,8 @@ class ReadBeforeSeal:
     ``people``, by :func:`hash_asked_people`: those whose turns were in an earlier set for the same
     text."""
 
-    tasks: frozenset[str]
-    people: frozenset[str]
+    tasks: frozenset[str] = field(repr=False)
+    people: frozenset[str] = field(repr=False)
 
 
 def read_before_seal(folder: str | os.PathLike, policies: Sequence[str]) -> ReadBeforeSeal:
@@ -334,8 +335,9 @@ def format_drawn_summary(summary: Mapping[str, Any]) -> str:
     total = summary["judge"] + summary["teach"]
     expected = summary["judge"] * summary["rate"]
     n = max(1, min(summary["secrets"], round(expected)))
+    confidence = 1 - RATES_ALPHA / (2 * summary["policy_pairs"])
     bounds = {
-        x: intervals.at_most(100 * intervals.clopper_pearson_upper(x, n, confidence=0.975), 3)
+        x: intervals.at_most(100 * intervals.clopper_pearson_upper(x, n, confidence=confidence), 3)
         for x in (0, 3, 10, 30)
         if x <= n
     }
@@ -350,6 +352,7 @@ def format_drawn_summary(summary: Mapping[str, Any]) -> str:
         who=who,
         hours=hours,
         bounds=bounds,
+        confidence=100 * confidence,
         few=few,
         expected=expected,
     )

@@ -38,7 +38,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
@@ -129,8 +129,8 @@ class BinnedCounts:
     """Sequences or runs to be counted in bins. ``alone`` tells for each whether only one user has
     it, ``owner`` whose it is. ``exact`` counts are for a page in clear."""
 
-    alone: pd.Series
-    owner: pd.Series
+    alone: pd.Series = field(repr=False)
+    owner: pd.Series = field(repr=False)
     exact: bool = False
 
     def row(self, by: str, group: str, inside: pd.Series) -> dict[str, Any]:
@@ -619,7 +619,7 @@ class _LotReader:
     k: int
     scorer: scoring.SequenceScorer
     public: scoring.SequenceScorer | None
-    prefixes: Counter[str] | None
+    prefixes: Counter[str] | None = field(repr=False)
 
     def lots(self, corpus: Corpus) -> Iterator[leakage.ScoredPoints]:
         """The corpus in lots of whole dialogues, or of whole people."""

@@ -71,7 +71,8 @@ def screen_into_folder(
         names: Fields of the options; without a policy among them the corpus's own is used.
 
     Returns:
-        What was found, without text; None if the same screened folder is already there.
+        What was found; only its ``examples`` are text, of which its ``repr`` shows none. None if
+        the same screened folder is already there.
 
     Raises:
         ValueError: For arguments that do not fit; then nothing is written.

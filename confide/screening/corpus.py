@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,8 @@ TURNS_PER_BATCH = 10_000
 MAP_COLUMNS = 12
 """Columns of the map: one for each of a dialogue's first turns, and one for the rest."""
 TWO_READERS_NOTE = (
-    "no number for all secrets: a second reader read only some of the messages, and how many "
-    "secrets both overlook in the others is not known; the table is for one secret in each message"
+    "no number for all secrets: two people read, and how many secrets of a message both overlook "
+    "is not known; the table is for one secret in each message"
 )
 EXAMPLE_MARGIN = 60
 """Characters that an example shows on either side."""
@@ -191,8 +191,8 @@ class ScreeningOutcome:
     summary: dict[str, Any]
     rates: PolicyRates
     notes: list[str]
-    examples: ExamplesByKind
-    private: dict[str, Any]
+    examples: ExamplesByKind = field(repr=False)
+    private: dict[str, Any] = field(repr=False)
 
 
 class _ScreeningTally:
@@ -482,7 +482,7 @@ def _describe_second_reading(
 ) -> dict[str, int]:
     """How many turns a second reader read, how many of the failures rest on one reader alone, and
     what a third reader decided, if one did."""
-    disputed_traces = sum(bool(o.trace) and not o.is_undisputed for o in counter.outcomes)
+    disputed_traces = counter.count_disputed_failures("trace")
     turns = facts["readers"][facts["second"]]["read"]
     described = {"turns": turns, "doubted": disputed_traces}
     decided, dropped = adjudication.count_decided_turns(folder)

@@ -75,11 +75,12 @@ class TaughtTagger:
     def text(self) -> str:
         """The summary for a terminal."""
         lines = []
-        points = self.summary["judged_points"]
         for name, counted in self.rates.items():
             facts = self.summary[name]
+            points = self.summary["judged_points"] - counted.left_out_points
             lines += [
-                f"{name} ({facts['policy']}) on {points} held-out points, of which it flags "
+                f"{name} ({facts['policy']}) on {points} held-out points of people who did not "
+                "teach it, of which it flags "
                 f"{facts['flagged_points']}",
                 f"{counted.table()}\n",
             ]
@@ -188,7 +189,10 @@ def teach_tagger(
             "policy": policy.name,
             "rates": counted[key].to_json(),
             "labels": counted[key].labels_json(),
-            "flagged_points": sum(map(bool, flags)),
+            "flagged_points": sum(
+                bool(spans) and not any(t.was_taught_by(p) for t in policy.taught_by)
+                for p, spans in zip(judging, flags, strict=True)
+            ),
         }
     shift = measure_shift(judging, digest_teaching_points(teaching))
     summary["shift"] = asdict(shift)

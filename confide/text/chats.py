@@ -15,7 +15,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -139,7 +139,7 @@ def _messages_of_day(path: Path, name: str) -> list[Any]:
 class _Member:
     """A member of a workspace: the name that people see, and whether it is a program."""
 
-    name: str
+    name: str = field(repr=False)
     is_bot: bool
 
 

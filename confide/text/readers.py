@@ -93,9 +93,9 @@ class How:
     format: str = "auto"
     columns: Mapping[str, str | None] = field(default_factory=dict)
     no_users: bool = False
-    agents: Sequence[str] = ()
+    agents: Sequence[str] = field(default=(), repr=False)
     dates: Literal["auto", "dmy", "mdy"] = "auto"
-    rename: Mapping[str, str] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict, repr=False)
     encoding: str = "auto"
     drop_quotes: bool = False
     skip_bad: bool = False

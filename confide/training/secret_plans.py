@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -65,7 +65,7 @@ class SecretPlanResult:
 
     plan: ProtectionPlan
     summary: dict[str, Any]
-    table: pd.DataFrame
+    table: pd.DataFrame = field(repr=False)
     why: str
 
     def text(self) -> str:

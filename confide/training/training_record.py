@@ -16,7 +16,7 @@ import json
 import platform
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,9 @@ class TrainingResult:
     """A summary to print."""
     study: CrtStudy | None = None
     fitted: TrainedStudy | None = None
-    rows: Sequence[StudyRow] = ()
+    rows: Sequence[StudyRow] = field(default=(), repr=False)
     """The measurements of a study."""
-    secrets: pd.DataFrame | None = None
+    secrets: pd.DataFrame | None = field(default=None, repr=False)
     """For a plan, a row for each secret, by pseudonym: what was promised, and the ``posterior``
     accounted for the steps in this run's ledger. If the training was interrupted, more may have
     been spent."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
@@ -58,9 +58,9 @@ class Subject:
     points: tuple[Point, ...]
     read: tuple[Point, ...]
     others: tuple[Point, ...]
-    canaries: tuple[str, ...]
+    canaries: tuple[str, ...] = field(repr=False)
     seed: int
-    carrier: str = canaries_text.canary_prefix()
+    carrier: str = field(default=canaries_text.canary_prefix(), repr=False)
     reference: nn.Module | None = None
 
 

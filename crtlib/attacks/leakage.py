@@ -42,7 +42,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -388,8 +388,8 @@ class LeakageReport:
 
     documents: Sequence[Document]
     scores: TokenScores
-    runs: pd.DataFrame
-    sequences: pd.DataFrame
+    runs: pd.DataFrame = field(repr=False)
+    sequences: pd.DataFrame = field(repr=False)
     k: int
     flush: bool
     min_length: int

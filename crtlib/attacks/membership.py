@@ -49,7 +49,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -102,8 +102,8 @@ class MembershipProbe:
     ``kinds`` what kind of secret it is.
     """
 
-    members: tuple[str, ...]
-    nonmembers: tuple[str, ...]
+    members: tuple[str, ...] = field(repr=False)
+    nonmembers: tuple[str, ...] = field(repr=False)
     missed: tuple[bool, ...]
     kinds: tuple[str, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ class TextLogprobs:
     sentences that neither has read.
     """
 
-    texts: tuple[str, ...]
+    texts: tuple[str, ...] = field(repr=False)
     logprobs: list[np.ndarray]
     standard: list[np.ndarray]
     reference: list[np.ndarray] | None = None

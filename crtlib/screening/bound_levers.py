@@ -9,18 +9,20 @@ part is due to too few labels; different levers lower them.
 ...     upper = rate_upper_bound(count, of, again, alpha=0.025)
 ...     return Rate(count, of, upper, "one_per_cluster", reread_counts=again)
 >>> print(name_bound_lever(found(0, 441), alpha=0.025))
-most of at most 0.84 % is due to too few labels (0 of 441 failed); twice as many make it 0.42 %
+most of at most 0.84 % is due to too few labels (0 of 441 failed); twice as many make it 0.50 %, \
+the charge of a new draw included
 >>> print(name_bound_lever(found(120, 441), alpha=0.025))
 most of at most 31.63 % was observed to fail (120 of 441); a better policy lowers it
 >>> print(name_bound_lever(found(1, 486, (0, 100)), alpha=0.025))
 at most 5.60 % is 1.31 % for what the first reader found (1 of 486 failed) and 4.29 % for what \
 that reader overlooked (0 of 100 found again failed); the second is larger, due to too few turns \
-read twice: with --share 1 of crtlib label adjudicate that part is 0.90 %
+read twice: with --share 1 of crtlib label adjudicate that part is 1.04 %, the charge of another \
+reading included
 """
 
 from __future__ import annotations
 
-from crtlib.screening.rate_values import Rate, percent_rounded_up, rate_upper_bound
+from crtlib.screening.rate_values import RATES_ALPHA, Rate, percent_rounded_up, rate_upper_bound
 
 READ_AGAIN_WHOLE = 0.9
 """Once this share of the secrets was found again, reading a larger share again changes little."""
@@ -50,12 +52,15 @@ def bound_in_reach(secrets: int, share: float | None, *, alpha: float) -> float:
 def name_bound_lever(rate: Rate, *, alpha: float) -> str:
     """Describe the bound of a rate that was counted on labels: its terms, which of them is larger,
     and what lowers that one most. ``alpha`` is the probability with which the bound may fail
-    (:attr:`crtlib.screening.rate_values.PolicyRates.alpha`).
+    (:attr:`crtlib.screening.rate_values.PolicyRates.alpha`). A bound of a draw or a reading still
+    to come is that of one more pair of policies, since each of them judges again.
 
     Guarantee:
-        The terms add up to the bound. Test:
-        ``tests/screening/test_bound_levers.py::test_the_terms_make_the_bound``.
+        The terms add up to the bound, and what is announced is what more labels then give. Tests:
+        ``tests/screening/test_bound_levers.py::test_the_terms_make_the_bound``,
+        ``tests/screening/test_bound_levers.py::test_what_more_labels_would_give_is_what_they_give``.
     """
+    later_alpha = 1 / (1 / alpha + 2 / RATES_ALPHA)
     most = percent_rounded_up(rate.upper_bound)
     seen = f"{rate.failures} of {rate.judged_secrets}"
     if rate.reread_counts is None:
@@ -64,11 +69,11 @@ def name_bound_lever(rate: Rate, *, alpha: float) -> str:
                 f"most of at most {most} was observed to fail ({seen}); a better policy lowers it"
             )
         twice = percent_rounded_up(
-            rate_upper_bound(2 * rate.failures, 2 * rate.judged_secrets, alpha=alpha)
+            rate_upper_bound(2 * rate.failures, 2 * rate.judged_secrets, alpha=later_alpha)
         )
         return (
             f"most of at most {most} is due to too few labels ({seen} failed); "
-            f"twice as many make it {twice}"
+            f"twice as many make it {twice}, the charge of a new draw included"
         )
     found, overlooked = bound_terms(rate, alpha=alpha)
     unmarked_failures, reread = rate.reread_counts
@@ -77,22 +82,31 @@ def name_bound_lever(rate: Rate, *, alpha: float) -> str:
         f"failed) and {percent_rounded_up(overlooked)} for what that reader overlooked "
         f"({unmarked_failures} of {reread} found again failed); "
     )
-    if found >= overlooked:
-        if 2 * rate.failures >= found * rate.judged_secrets:
+    first_was_observed = 2 * rate.failures >= found * rate.judged_secrets
+    second_was_observed = 2 * unmarked_failures >= overlooked * reread
+    if percent_rounded_up(found) == percent_rounded_up(overlooked):
+        says += "they are the same, "
+        if first_was_observed:
+            return f"{says}and the first was observed: a better policy lowers it"
+        if second_was_observed:
+            return f"{says}and the second was observed: the first reading must be repeated"
+        return f"{says}due to too few labels: more turns, read twice, lower them"
+    if found > overlooked:
+        if first_was_observed:
             return f"{says}the first is larger, and was observed: a better policy lowers it"
         return f"{says}the first is larger, due to too few labels: more turns lower it"
-    if 2 * unmarked_failures >= overlooked * reread:
+    if second_was_observed:
         return f"{says}the second is larger, and was observed: the first reading must be repeated"
     if reread >= READ_AGAIN_WHOLE * rate.judged_secrets:
         return (
             f"{says}the second is larger, due to too few labels: more turns, read twice, lower it"
         )
     whole = percent_rounded_up(
-        rate_upper_bound(unmarked_failures, rate.judged_secrets, alpha=alpha / 2)
+        rate_upper_bound(unmarked_failures, rate.judged_secrets, alpha=later_alpha / 2)
     )
     return (
         f"{says}the second is larger, due to too few turns read twice: with --share 1 of crtlib "
-        f"label adjudicate that part is {whole}"
+        f"label adjudicate that part is {whole}, the charge of another reading included"
     )
 
 

@@ -11,12 +11,14 @@ Text that no policy flags trains without noise, so this is a middle way between 
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import resources
 
 from crtlib import files
 from crtlib.checks import check_allowed, raise_machine_fault
+from crtlib.screening.letter_folding import letters_for_marks
 from crtlib.screening.policy import Policy
 from crtlib.text.package_data import read_package_file
 from crtlib.text.records import MASK, Point, Secret
@@ -60,6 +62,7 @@ def _suspicious_kind(token: str, starts: bool, common: frozenset[str]) -> str:
     """The kind of a word that may not be plain; "" for a plain word."""
     if not token.isalpha() and any(c.isdecimal() for c in token):
         return "number"
+    token = unicodedata.normalize("NFC", token)
     lower = token.lower().replace("’", "'")
     stem = lower.split("'")
     if stem[0] == "i":  # I, I'm
@@ -75,9 +78,10 @@ def _flag_not_plain(common: frozenset[str], p: Point) -> list[Secret]:
     """The flagged tokens; those with nothing but spaces between them are one span."""
     spans: list[Secret] = []
     starts = True
-    for m in _TOKEN_PATTERN.finditer(p.text):
+    for m in _TOKEN_PATTERN.finditer(letters_for_marks(p.text)):
         group = m.lastgroup
-        kind = _suspicious_kind(m[0], starts, common) if group == "word" else group
+        token = p.text[m.start() : m.end()]
+        kind = _suspicious_kind(token, starts, common) if group == "word" else group
         starts = group == "stop"
         if kind not in ("address", "number", "capital", "rare"):
             continue

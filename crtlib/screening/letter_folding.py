@@ -13,6 +13,8 @@ from __future__ import annotations
 import unicodedata
 from functools import lru_cache
 
+import regex as regular
+
 from crtlib.text.identity import without_unseen_marks
 
 _EQUIVALENT_CHARACTERS = {
@@ -28,6 +30,10 @@ _EQUIVALENT_CHARACTERS = {
     "\u06a9": "\u0643",
     **dict.fromkeys("\u06c1\u06d5\u0629", "\u0647"),
 }
+
+
+_MARK_OF_A_WORD = regular.compile(r"(?<=[\w\p{M}\u200c\u200d])[\p{M}\u200c\u200d]")
+"""An accent, a vowel sign or a joiner after a letter: no expression takes these for letters."""
 
 
 @lru_cache(maxsize=2**14)
@@ -58,3 +64,13 @@ FOLDED_ASCII = {code: fold_character(chr(code)) for code in range(128)}
 def fold_text(text: str) -> str:
     """A text as it is compared, character by character."""
     return text.translate(FOLDED_ASCII) if text.isascii() else "".join(map(fold_character, text))
+
+
+def letters_for_marks(text: str) -> str:
+    """The text with a letter in place of each accent, vowel sign or joiner of a word, so that an
+    expression such as ``\\w+`` finds words as a whole; all places stay.
+
+    >>> letters_for_marks("\\u0928\\u0930\\u0947 Jose\\u0301 \\u2764\\ufe0f")
+    '\u0928\u0930a Josea \u2764\ufe0f'
+    """
+    return text if text.isascii() else _MARK_OF_A_WORD.sub("a", text)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib import resources
 
@@ -52,8 +52,8 @@ class _Word:
 
     start: int
     end: int
-    text: str
-    fold: str
+    text: str = field(repr=False)
+    fold: str = field(repr=False)
     is_first: bool
 
     @property

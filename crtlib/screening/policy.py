@@ -61,9 +61,9 @@ class Policy:
     ``own_words``: ``flag`` is given each turn's own words, without the speaker, and its spans are
     cut around any ``<MASK>`` that is already there.
 
-    ``total``: the policy flags every character of every text, which each call checks, and an empty
-    text too (its span is [0, 0)). So it reads the speakers and the masks as well, whatever
-    ``own_words`` is.
+    ``flags_everything``: the policy flags every character of every text, which each call checks,
+    and an empty text too (its span is [0, 0)). So it reads the speakers and the masks as well,
+    whatever ``own_words`` is.
 
     ``batched``: ``flag`` takes many points at once, for speed, and answers for each as if it were
     alone. Otherwise it is given one point at a time, since a guarantee requires that a secret
@@ -112,8 +112,8 @@ class Policy:
         Guarantee:
             A policy that is not ``batched`` is given one point at a time, so a secret decides
             nothing about another point. One without ``reads_ids`` is shown no id, user or
-            conversation, and one without ``reads_labels`` no label. One that claims to be
-            ``total`` is held to it, and flags every point, whatever its text. Tests:
+            conversation, and one without ``reads_labels`` no label. One that claims to
+            flag everything is held to it, and flags every point, whatever its text. Tests:
             ``tests/screening/test_policy.py::test_a_policy_is_asked_for_one_point_at_a_time``,
             ``tests/screening/test_repeats.py::
             test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so``,

@@ -109,14 +109,20 @@ SHOWN_KINDS = frozenset(
 """Kinds of secrets whose names are shown; any other kind is shown as "other"."""
 
 
+def _take_one_of_each(name: str, outcomes: Iterable[SecretOutcome]) -> list[SecretOutcome]:
+    """The secret of each cluster that counts. One that only one of two readers marked counts where
+    it fails, and is ignored otherwise. So a failure is counted for a cluster whenever the secret
+    taken from it would fail if only true secrets were marked."""
+    fails = attrgetter(name)
+    return first_per_cluster([o for o in outcomes if o.is_undisputed or fails(o)])
+
+
 def _count_rate(name: str, outcomes: Sequence[SecretOutcome], alpha: float) -> Rate:
-    """One of the three rates, from one secret of each cluster. A secret that only one of two
-    readers marked counts where it fails, and is ignored otherwise. So a failure is counted for a
-    cluster whenever the secret taken from it would fail if only true secrets were marked."""
+    """One of the three rates, from one secret of each cluster (:func:`_take_one_of_each`)."""
     fails = attrgetter(name)
     each = list(map(fails, outcomes))
     labelled_counts = None if None in each else (sum(each), len(each))
-    taken = first_per_cluster([o for o in outcomes if o.is_undisputed or fails(o)])
+    taken = _take_one_of_each(name, outcomes)
     reread_counts = None
     if any(outcome.second_reader is not None for outcome in outcomes):
         unmarked = [outcome for outcome in taken if outcome.second_reader == "new"]
@@ -491,6 +497,15 @@ class RateCounter:
             left_out_clusters=len(self.left_out_clusters),
         )
 
+    def count_disputed_failures(self, name: str) -> int:
+        """How many of the failures of a rate, one of each cluster, are secrets that only one of two
+        readers marked. ``name`` is that of the rate, one of :data:`RATE_NAMES`."""
+        return sum(
+            getattr(outcome, name) and not outcome.is_undisputed
+            for outcome in _take_one_of_each(name, [*self.outcomes, *self._unread])
+            if outcome.second_reader != "new"
+        )
+
     def all_secrets(self, name: str, *, policy_pairs: int = 1) -> ShareOfSecrets | None:
         """The share of all secrets in the messages that were read, not of one for each message,
         that fail, with a bound. One message of each cluster must have been drawn.
@@ -502,9 +517,8 @@ class RateCounter:
         Returns:
             The share, with a bound of its own, by :func:`bound_share_of_secrets`. None where no
             message holds more than one secret, so that the share is the rate, and where not all
-            secrets were examined. None also where a second reader read. That reader saw only some
-            of the messages, so how many secrets both overlook in the others is not known, and a
-            message weighs as many as it holds.
+            secrets were examined. None also where a second reader read: how many secrets of a
+            message both overlook is not known, and a message weighs as many as it holds.
 
         Guarantee:
             The bound covers the share of all secrets in messages drawn this way, at most ``cap``

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -70,17 +70,17 @@ class SecretOutcome:
     for.
     """
 
-    cluster: str
-    kind: str
-    order: bytes
+    cluster: str = field(repr=False)
+    kind: str = field(repr=False)
+    order: bytes = field(repr=False)
     miss: bool
     trace: bool | None
     public: bool
     traits: tuple[str, str, str]
     is_undisputed: bool = True
     second_reader: str | None = None
-    text_hash: int | None = None
-    masked_hash: int | None = None
+    text_hash: int | None = field(default=None, repr=False)
+    masked_hash: int | None = field(default=None, repr=False)
 
     def is_repeated(self, texts: TextCounts) -> bool:
         """Whether another point has the text of its point, as it is or with the secret masked."""

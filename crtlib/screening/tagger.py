@@ -73,7 +73,7 @@ class Tagger:
 
     kinds: tuple[str, ...]
     net: WordScorer
-    taught_by: Teaching | None = None
+    taught_by: Teaching | None = field(default=None, repr=False)
     threshold: float = FLAG_THRESHOLD
     backbone: str | None = None
     int8: bool = False

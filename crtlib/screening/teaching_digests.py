@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crtlib.screening.redaction import overlapping_pairs
 from crtlib.text.data_points import spoken_spans
@@ -20,10 +20,10 @@ class Teaching:
     Digests name nobody, but whoever has them can try out names and texts, so they are private.
     """
 
-    turns: frozenset[str]
-    words: frozenset[int]
-    shapes: frozenset[int]
-    people: frozenset[str] = frozenset()
+    turns: frozenset[str] = field(repr=False)
+    words: frozenset[int] = field(repr=False)
+    shapes: frozenset[int] = field(repr=False)
+    people: frozenset[str] = field(default=frozenset(), repr=False)
 
     def repeats_taught_words(self, point: Point) -> bool:
         """Whether this labelled point would judge the policy on what taught it: the same words with

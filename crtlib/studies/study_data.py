@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -182,7 +182,7 @@ class PreparedData:
     prepared: PreparedPoints
     """The public and the private part, as the method reads them."""
     tokenizer: BpeTokenizer
-    canaries: tuple[str, ...]
+    canaries: tuple[str, ...] = field(repr=False)
     """The secrets that were planted."""
     valid: dict[Point, int]
     """Validation texts, and how often each occurs; perfectly redacted, unless the method reads raw

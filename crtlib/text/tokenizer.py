@@ -14,7 +14,7 @@ import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -52,7 +52,7 @@ class BpeTokenizer:
     """A trained tokenizer. ``encode`` frames each text as ``BOS ... EOS``, with our own two tokens
     or those of the pre-trained model that it came with (:func:`adapt_tokenizer`)."""
 
-    json: str
+    json: str = field(repr=False)
     bos_token: str = BOS
     eos_token: str = EOS
 

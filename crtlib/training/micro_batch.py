@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -41,7 +41,7 @@ class HeadPositions:
     An example's positions with a target come first, then others of weight zero.
     """
 
-    targets: Tensor  # (B, T') token ids, 0 where there is none
+    targets: Tensor = field(repr=False)  # (B, T') token ids, 0 where there is none
     weights: Tensor  # (B, T') weight of each target in its example's loss
     extents: list[int]  # (B,) the most that an example or any after it has
     places: Tensor | None = None  # (B, T') where they are in the text; None: its first T'
@@ -64,8 +64,8 @@ class HeadPositions:
 class SortedExamples:
     """Examples sorted by length (the longest first), so that the head can skip padding."""
 
-    inputs: Tensor  # (B, T) token ids, 0 where padded
-    targets: Tensor  # (B, T) token ids, 0 where there is none
+    inputs: Tensor = field(repr=False)  # (B, T) token ids, 0 where padded
+    targets: Tensor = field(repr=False)  # (B, T) token ids, 0 where there is none
     weights: Tensor  # (B, T) weight of each target in its example's loss
     lengths: Tensor  # (B,) inputs that are not padding
     extents: list[int]  # lengths, on the host

@@ -28,7 +28,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -214,7 +214,7 @@ def _single_lstm_layer(model: nn.Module) -> Lstm:
 class _SegmentedBatch:
     """A micro-batch that is read segment by segment, with the state that each row has reached."""
 
-    tokens: Tensor  # (batch, time)
+    tokens: Tensor = field(repr=False)  # (batch, time)
     cuts: list[list[tuple[int, int]]]
     state: tuple[Tensor, Tensor]  # output and cell, (batch, hidden)
 

@@ -5,7 +5,12 @@ import re
 import pytest
 
 from crtlib.screening import bound_levers
-from crtlib.screening.rate_values import Rate, rate_upper_bound
+from crtlib.screening.rate_values import (
+    RATES_ALPHA,
+    Rate,
+    percent_rounded_up,
+    rate_upper_bound,
+)
 
 
 def found(count, of, again=None, alpha=0.025):
@@ -55,11 +60,27 @@ def said(rate):
         (found(0, 486, (0, 480)), "more turns, read twice"),
         (found(200, 486, (0, 100)), "a better policy lowers it"),
         (found(3, 30, (0, 100)), "more turns lower it"),
+        (found(0, 200, (0, 200)), "they are the same, due to too few labels: more turns, read"),
         (found(0, 486, (60, 100)), "the first reading must be repeated"),
     ],
 )
 def test_the_lever_is_that_of_the_larger_term(rate, lever):
     assert lever in said(rate)
+
+
+@pytest.mark.parametrize("pairs", [1, 3])
+def test_what_more_labels_would_give_is_what_they_give(pairs):
+    """Fault: a new draw and a second reading judge as one more pair, which was left out: "twice as
+    many make it 0.92 %", where 400 without a failure gave 1.09 %; 2.17 % announced, 2.51 % given.
+    """
+    alpha, later = RATES_ALPHA / (2 * pairs), RATES_ALPHA / (2 * (pairs + 1))
+    told = bound_levers.name_bound_lever(found(0, 200, alpha=alpha), alpha=alpha)
+    given = found(0, 400, alpha=later)
+    assert f"twice as many make it {percent_rounded_up(given.upper_bound)}, the charge" in told
+    once = found(0, 200, (0, 40), alpha)
+    told = bound_levers.name_bound_lever(once, alpha=alpha)
+    _, part = bound_levers.bound_terms(found(0, 200, (0, 200), later), alpha=later)
+    assert f"that part is {percent_rounded_up(part)}, the charge" in told
 
 
 def test_a_kind_with_too_few_labels_says_why_its_bound_is_large():

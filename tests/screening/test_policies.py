@@ -186,6 +186,25 @@ def test_per_value_is_all_or_nothing_and_per_occurrence_is_not():
     assert all(60 < n < 140 for n in found["occurrence"])
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\u0928\u0930\u0947\u0928\u094d\u0926\u094d\u0930",
+        "\u0e17\u0e35\u0e48\u0e23\u0e31\u0e01",
+        "\u0ba4\u0bae\u0bbf\u0bb4\u0bcd",
+        "O\u0301lu\u0323\u0301\u1e63e\u0323\u0301gun",
+        "\u06a9\u062a\u0627\u0628\u200c\u0647\u0627",
+        "4\ufe0f\u20e32\ufe0f\u20e3",
+    ],
+    ids=["Devanagari", "Thai", "Tamil", "Yoruba", "Persian", "keys of emoji"],
+)  # fmt: skip
+def test_cautious_masks_a_word_with_its_vowel_signs_and_accents(name):
+    """Fault: only its letters were masked, so that all its vowels stood in the public text."""
+    point = Point("0", "u", f"hello {name}, well")
+    (spans,) = policy_names.policy_by_name("cautious")([point])
+    assert redact(point, spans).text == f"hello {MASK}, well"
+
+
 def test_everything_and_names():
     point = Point("p", "u", "USR: hi")
     assert regex_policies.everything_policy([point, Point("q", "u", "")]) == [

@@ -242,6 +242,7 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
     assert code == 0 and "pi_c (tagger_conservative)" in said.out
     summary = json.loads((tmp_path / "t" / "summary.json").read_text())
     assert 0 <= summary["pi"]["flagged_points"] <= summary["judged_points"]
+    assert f"on {summary['judged_points']} held-out points of people who did not teach" in said.out
     options = ["--policy", f"tagger:{tmp_path / 't'}", "--out", tmp_path / "s"]
     careful = ["--conservative", f"tagger_conservative:{tmp_path / 't'}", "--unit", "turn"]
     assert run("screen", file, *options, *careful)[0] == 0

@@ -9,8 +9,9 @@ from confide.labels import drawing, imports, judged_turns, label_tasks
 from confide.screening import teaching
 from crtlib.checks import DamagedError
 from crtlib.screening import rates, tagger, word_scorers
+from crtlib.screening.rate_values import UNKNOWN_RATE, PolicyRates
+from crtlib.screening.taught_text import Shift, measure_shift
 from crtlib.screening.taught_text import digest_teaching_points as taught_by
-from crtlib.screening.taught_text import measure_shift
 from crtlib.text import customersim, data_points, jsonl
 from crtlib.text.records import Dialogue, Point, Turn
 
@@ -33,6 +34,15 @@ def test_a_taught_policy_says_how_unlike_a_text_is_and_its_teachers_do_not_judge
     other = [Point(str(i), "u", f"Wherefore ART THOU, RoMeO{i}xX?") for i in range(9)]
     alike, unlike = measure_shift(POINTS, known), measure_shift(other, known)
     assert unlike.words > 0.9 and unlike.shapes > 0.2 > alike.words
+
+
+def test_what_is_said_of_held_out_points_leaves_out_those_of_teachers():
+    """Fault: "on 100 held-out points", above a table of none, where all were of people who taught
+    it (labels drawn by conversation)."""
+    counted = PolicyRates(*[UNKNOWN_RATE] * 3, left_out_points=90)
+    summary = {"judged_points": 100, "pi": {"policy": "tagger", "flagged_points": 3}}
+    said = teaching.TaughtTagger(None, {"pi": counted}, Shift(0, 0, 1), summary).text()
+    assert said.startswith("pi (tagger) on 10 held-out points of people who did not teach it, of")
 
 
 def test_shift_counts_unseen_words_and_shapes():

@@ -306,7 +306,11 @@ def test_the_table_says_which_n_certifies_which_bound(home):
     assert "to read   1,312 turns of 1,312 users to judge, 600 to teach; about 5 hours" in said
     assert "0.918 %" in said and "2.18 %" in said and "4.55 %" in said and "10.6 %" in said
     assert all(len(line) <= 80 for line in said.splitlines() if not line.startswith(str(home)))
+    assert summary["policy_pairs"] == 1 and "the bound at 97.5 % is" in said
     few = drawing.draw_label_tasks(home / "c.jsonl", home / "p", secrets=4000, seed=0)
+    # Fault: 0.918 % again, although the first set counts, so that screening gave a larger bound.
+    later = registry.format_drawn_summary(summary | {"policy_pairs": few["policy_pairs"]})
+    assert few["policy_pairs"] == 2 and "1.09 %" in later and "the bound at 98.75 % is" in later
     assert "note: the corpus has 2,000 users; about 500 of them" in registry.format_drawn_summary(
         few
     )
