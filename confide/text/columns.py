@@ -16,7 +16,6 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from importlib import resources
 
 from crtlib.options import OptionWouldHelp
@@ -34,11 +33,6 @@ COLUMN_ROLES: dict[str, list[str]] = {
 and spaces; some may have a word such as "id" before or after them."""
 RECORD_NAMES = {"id", "userid", "turns", "messages", "prompt", "completion", "metadata"}
 """Further names, of the parts of a record in our own format or of a chat."""
-EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-EPOCH_WITHOUT_ZONE = datetime(1970, 1, 1)
-"""The epoch for times without a time zone."""
-MILLISECOND = timedelta(milliseconds=1)
-
 GUESS_ROWS = 3
 """The number of rows from which the columns are guessed."""
 DATE_ROWS = 1_000
@@ -140,7 +134,9 @@ def guess_columns(
         missing = " or ".join(["the text"] * lacks_text + ["the person"] * lacks_user)
         flags = ["--text"] * lacks_text + ["--user, or --no-users where there is none"] * lacks_user
         looks_named = lacks_text and longest in names and shown.startswith("the columns")
-        hint = f", perhaps that of number {names.index(longest) + 1}" if looks_named else ""
+        hint = (
+            f", perhaps with the name of column {names.index(longest) + 1}" if looks_named else ""
+        )
         say = " and ".join(flags) + hint
         options = ["text"] * lacks_text + ["user", "no_users"] * lacks_user
         raise OptionWouldHelp(

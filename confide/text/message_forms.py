@@ -5,12 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,10 +18,7 @@ from confide.text.chats import BY_PROGRAM
 from confide.text.columns import (
     COLUMN_ROLES,
     DATE_ROWS,
-    EPOCH_UTC,
-    EPOCH_WITHOUT_ZONE,
     GUESS_ROWS,
-    MILLISECOND,
     ColumnsByRole,
     comparable_name,
     guess_columns,
@@ -35,6 +28,7 @@ from confide.text.decoding import describe_encoding_remedy
 from confide.text.mail import QUOTED_LINES
 from confide.text.quotes import strip_quotes
 from confide.text.readers import How
+from confide.text.times import NUMERIC_DATE, parse_time
 from crtlib.intervals import count_of
 from crtlib.options import InvalidOption, OptionWouldHelp
 from crtlib.text import jsonl
@@ -43,16 +37,6 @@ from crtlib.text.jsonl import BadRow
 from crtlib.text.records import Turn
 from crtlib.text.writing import move_spans, unify_writing
 
-_NUMERIC_DATE = re.compile(
-    r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})"
-    r"(?:,?\s+(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?)?\s*(?:([ap])\.?m\.?|Uhr)?",
-    re.I,
-)
-"""A date of three numbers, with an optional time of day."""
-FIRST_MILLISECOND, LAST_MILLISECOND = (
-    (edge - EPOCH_WITHOUT_ZONE) // MILLISECOND for edge in (datetime.min, datetime.max)
-)
-"""The years 1 to 9999 in UTC, in milliseconds since 1970."""
 TurnMessage = tuple[str | None, str | None, str, str, int | None, str | None]
 """One turn on its way in: conversation, user, speaker, text, time in milliseconds since 1970, and
 secrets as JSON. Turns without a conversation form one for each row. Without a user, the
@@ -188,7 +172,7 @@ class IngestSource:
             return
         rows = itertools.islice(self.read(), DATE_ROWS)
         cells = (c.get(when) for _, c in rows if not isinstance(c, BadRow))
-        matches = [_NUMERIC_DATE.fullmatch(c.strip()) for c in cells if isinstance(c, str)]
+        matches = [NUMERIC_DATE.fullmatch(c.strip()) for c in cells if isinstance(c, str)]
         pairs = {(int(m[1]), int(m[3])) for m in matches if m and m[2] != "." and len(m[1]) < 3}
         day_first, month_first = (any(pair[k] > 12 for pair in pairs) for k in (0, 1))
         if day_first != month_first:
@@ -281,73 +265,6 @@ def _is_time(value: Any) -> bool:
         with contextlib.suppress(BadRow):
             return parse_time(value, dates=order) is not None
     return False
-
-
-def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | None:
-    """Parse a time to milliseconds since 1970. It may be in ISO 8601, as in e-mails, like 28.2.2026
-    12:00 or 2026/2/28, like 28/2/2026 if ``dates`` states what comes first, or in seconds or
-    milliseconds since 1970. Without a zone it is in UTC.
-
-    >>> parse_time("2026-02-28T12:00:00+01:00"), parse_time(0), parse_time("")
-    (1772276400000, 0, None)
-    >>> parse_time("28.2.2026 12:00") == parse_time("02/28/26, 12:00 PM", dates="mdy")
-    True
-    """
-    if value is None or value == "":
-        return None
-    try:
-        if isinstance(value, bool):  # to Python, a number
-            raise TypeError
-        time = _parse_datetime(value, dates, column)
-        since = (time - (EPOCH_UTC if time.tzinfo else EPOCH_WITHOUT_ZONE)) // MILLISECOND
-        if not FIRST_MILLISECOND <= since <= LAST_MILLISECOND:  # a year that UTC does not have
-            raise OverflowError
-        return since
-    except BadRow:
-        raise
-    except (ValueError, TypeError, OverflowError, OSError, IndexError):
-        raise BadRow("no time", "is not a time in a known form", column) from None
-
-
-def _read_numeric_date(match: re.Match[str], dates: str, column: str) -> datetime:
-    """Read a date of three numbers; if they are separated by points, the day is first."""
-    sign, half = match[2], match[8] or ""
-    first, second, third = (int(match[k]) for k in (1, 3, 4))
-    hours, minutes, seconds = (int(match[k] or 0) for k in (5, 6, 7))
-    if half and 1 <= hours <= 12:
-        hours = hours % 12 + 12 * (half in "pP")
-    clock = (hours, minutes, seconds)
-    if len(match[1]) > 2:
-        return datetime(first, second, third, *clock)
-    if sign != "." and dates == "auto":
-        raise BadRow(
-            "day or month first", "begins with day or month: use --dates dmy or mdy", column
-        )
-    day, month = (second, first) if sign != "." and dates == "mdy" else (first, second)
-    return datetime(third + 2000 * (third < 100), month, day, *clock)
-
-
-def _parse_datetime(value: Any, dates: str, column: str) -> datetime:
-    if isinstance(value, datetime):
-        return value
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day)
-    if isinstance(value, str):
-        value = value.strip()[:64]
-        if value[4:5] == "-" or len(value) <= 8 or not value.replace(".", "", 1).isdecimal():
-            try:
-                return datetime.fromisoformat(value)
-            except ValueError:
-                match = _NUMERIC_DATE.fullmatch(value)
-                return (
-                    _read_numeric_date(match, dates, column)
-                    if match
-                    else parsedate_to_datetime(value)
-                )
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError("no time")
-    return datetime.fromtimestamp(number / 1000 if abs(number) > 1e11 else number, UTC)
 
 
 # --------------------------------------------------------------------------- rows to messages

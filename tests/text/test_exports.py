@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from confide.text import ingest, message_forms
+from confide.text import ingest, times
 from crtlib.text import corpora, corpus_folder
 from crtlib.text.customersim import simulate_corpus
 
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)
+NOW = datetime.now(UTC)
 TALK = simulate_corpus(120, 0).dialogues
 MESSAGES = [
     (d.user, d.id, turn.speaker, turn.text, START + timedelta(hours=k, minutes=n))
@@ -212,15 +213,69 @@ NIGHT = NOON - 12 * 3_600_000
     ],
 )
 def test_dates_of_other_countries(text, dates, found):
-    assert message_forms.parse_time(text, dates=dates) == found
+    assert times.parse_time(text, dates=dates) == found
 
 
 @pytest.mark.parametrize(
-    "text", ["31.02.2026", "17.03.2026 25:00", "17.13.2026", "1.2", "17.03/2026"]
+    ("time", "read"),
+    [
+        *(("31.12.99", "1999-12-31"), ("31/12/70 23:59", "1970-12-31T23:59")),
+        *((f"1.1.{year % 100:02d}", f"{year}-01-01") for year in (2000, 2026, NOW.year + 1)),
+        *((time, "2026-01-01T12:00") for time in ("20260101120000", 202601011200, "202601011200")),
+        *((time, "2026-01-01") for time in ("20260101", 20260101, 20260101.0)),
+        *((time, "2026-01-01T10:00") for time in ("46023.4166666667", 46023.416666666664)),
+        *(("46023", "2026-01-01"), (915148800000, "1999-01-01"), (915148800, "1999-01-01")),
+    ],
+)
+def test_a_time_is_not_misread_in_silence(time, read):
+    """Fault: these were in 2099, 2612 and 1970, and a certificate showed them as from and to."""
+    try:
+        found = datetime.fromtimestamp(times.parse_time(time, dates="dmy") / 1000, UTC)
+    except ingest.BadRow:
+        found = None
+    assert found == datetime.fromisoformat(read).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        *("1969-12-31", f"{NOW.year + 2}-01-01", "1.1.1900", "9999-12-31T23:59:59", "0026-01-01"),
+        *("1969-12-31T23:59:59Z", "Fri, 02 Jan 1931 01:00:00 +0100", -1, 1e15, 2**40 * 4),
+        *("9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+14:00", "99999999999999"),
+        *(
+            f"1.1.{(NOW.year + 2) % 100:02d}",
+            "1.1.69",
+            datetime(1900, 1, 1),
+            datetime(2099, 1, 1),
+            "99991231235959",
+        ),
+    ],
+)
+def test_a_time_that_no_message_can_have_is_refused(time):
+    try:
+        says = str(times.parse_time(time, dates="dmy"))
+    except ingest.BadRow as bad:
+        says = bad.reason
+    assert says in ("an implausible time", "no time")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.2.3",
+        "1.2.999",
+        "20261399",
+        "1234567",
+        "31.02.2026",
+        "17.03.2026 25:00",
+        "17.13.2026",
+        "1.2",
+        "17.03/2026",
+    ],
 )
 def test_no_dates(text):
     with pytest.raises(ingest.BadRow):
-        message_forms.parse_time(text, dates="dmy")
+        times.parse_time(text, dates="dmy")
 
 
 def test_a_date_that_may_be_two_is_asked_for(tmp_path, take):

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from confide.commands import data
-from confide.text import columns, ingest, message_forms, registry_units
+from confide.text import columns, ingest, message_forms, registry_units, times
 from crtlib import outputs
 from crtlib.checks import MachineError
 from crtlib.text import corpora, corpus_folder, identity, jsonl, sorted_rows
@@ -338,7 +338,7 @@ def test_names_that_match_no_role_are_not_quoted(tmp_path, name):
     else:
         pq.write_table(pa.Table.from_pylist([row]), tmp_path / name)
     for given, told in (
-        ({}, "perhaps that of number 3"),
+        ({}, "perhaps with the name of column 3"),
         ({"thread": "no"}, "no column 'no'"),
     ):
         with pytest.raises(ValueError, match="number 1, User, number 3") as error:
@@ -638,7 +638,7 @@ def test_a_private_corpus_says_so_on_its_card(tmp_path):
     ],
 )
 def test_times(value, expected):
-    assert message_forms.parse_time(value) == 1000 * datetime.fromisoformat(expected).timestamp()
+    assert times.parse_time(value) == 1000 * datetime.fromisoformat(expected).timestamp()
 
 
 @pytest.mark.parametrize(
@@ -646,7 +646,7 @@ def test_times(value, expected):
 )
 def test_what_is_no_time_is_refused(value):
     with pytest.raises(ingest.BadRow):
-        message_forms.parse_time(value)
+        times.parse_time(value)
 
 
 def seconds(work):

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from confide.text import columns, ingest, message_forms, readers
+from confide.text import columns, ingest, readers, times
 from confide.text.html_text import html_to_text
 from confide.text.quotes import looks_quoted, strip_quotes
 from crtlib.text import corpora
@@ -389,7 +389,9 @@ def test_a_refusal_says_all_that_is_wrong_and_what_answers_it(tmp_path):
     assert "1 no text (--skip-bad --max-bad 0.5)" in told and "1 no user (--no-users with" in told
     assert "\n" not in told and not (tmp_path / "o").exists()
     (tmp_path / "y.csv").write_text("remark,date\nsome words here,2026-03-02\n")
-    with pytest.raises(ValueError, match=r"use --text and --user.*, perhaps that of number 1 \("):
+    with pytest.raises(
+        ValueError, match=r"use --text and --user.*, perhaps with the name of column 1 \("
+    ):
         ingest.ingest_sources([tmp_path / "y.csv"], tmp_path / "o")
 
 
@@ -397,4 +399,4 @@ def test_a_column_called_data_that_holds_no_times_is_none(tmp_path):
     (tmp_path / "x.csv").write_text("user,text,data\na,b,gold\n")
     made = ingest.ingest_sources([tmp_path / "x.csv"], tmp_path / "o")
     assert "time" not in made.columns and "--time names it" in made.notes[0]
-    assert message_forms.parse_time("2/3/2026", dates="dmy")
+    assert times.parse_time("2/3/2026", dates="dmy")
