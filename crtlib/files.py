@@ -292,11 +292,11 @@ def check_private_key(path: StrPath) -> None:
 
 
 def _check_owner_and_mode(path: Path, forbidden: int, mode: str) -> None:
-    told = path.stat()
-    if told.st_uid not in (os.geteuid(), 0):
+    status = path.stat()
+    if status.st_uid not in (os.geteuid(), 0):
         raise ValueError(f"{path}: belongs to another user; take a folder of your own")
-    if told.st_mode & forbidden:
-        now = f"{stat.S_IMODE(told.st_mode):04o}"
+    if status.st_mode & forbidden:
+        now = f"{stat.S_IMODE(status.st_mode):04o}"
         raise ValueError(
             f"{path}: is open to others (mode {now}); if nobody else has put it there, "
             f"chmod {mode} it"

@@ -146,8 +146,8 @@ def foreign_model(name: StrPath, where: str, what: str) -> Iterator[None]:
             if not (path.exists() or path.name.startswith(".")):  # or found only after training
                 raise ForeignFileError(f"its {printable(path.name)} is a link that leads nowhere")
             folder = path.is_dir() and path.suffix not in FILE_SUFFIXES
-            if not folder and (told := why_not_regular(path)):
-                raise ForeignFileError(f"its {printable(path.name)} {told}")
+            if not folder and (reason := why_not_regular(path)):
+                raise ForeignFileError(f"its {printable(path.name)} {reason}")
         if (Path(name) / ADAPTER_FILE).is_file():
             raise ForeignFileError("holds an adapter; merge it into its base and save that")
         with ask_no_hub(name):
@@ -175,11 +175,15 @@ def load_foreign_config(name: StrPath, where: str) -> Any:
         kind = raw["model_type"]
         if kind == "mistral" and "layer_types" in raw:  # as AutoConfig does
             kind = "ministral"
-        made = CONFIG_MAPPING[kind]
-        known = {*made.__dataclass_fields__, *made.attribute_map, *made.sub_configs}
+        config_class = CONFIG_MAPPING[kind]
+        known = {
+            *config_class.__dataclass_fields__,
+            *config_class.attribute_map,
+            *config_class.sub_configs,
+        }
         kept = keep_model_settings(raw, known)
     with foreign_model(name, where, "its config.json describes no model that can be built"):
-        config = made.from_dict(kept, name_or_path=str(name))
+        config = config_class.from_dict(kept, name_or_path=str(name))
         config._attn_implementation = config._experts_implementation = None
         text = config.get_text_config()
         for key in POSITIVE_SETTINGS:
@@ -252,8 +256,8 @@ def load_foreign_tokenizer(path: StrPath, where: str) -> Any:
     """The tokenizer in a ``tokenizer.json``, after it has read a text without an error. It neither
     cuts nor pads, whatever the file says. Raises :class:`ForeignFileError` in one line."""
     with refuse_whatever_fails(where, "its tokenizer cannot be read"):
-        if told := why_not_regular(path):
-            raise ForeignFileError(f"its tokenizer.json {told}")
+        if reason := why_not_regular(path):
+            raise ForeignFileError(f"its tokenizer.json {reason}")
         content = json.loads(read_text(path))
         content |= {"truncation": None, "padding": None}  # padding of any length is made at once
         tokenizer = Tokenizer.from_str(json.dumps(content))

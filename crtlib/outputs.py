@@ -154,7 +154,7 @@ def find_marker(folder: StrPath) -> dict[str, Any] | None:
     ours = ours and content.pop("sum", None) == _marker_checksum(content)
     ours = ours and all(type(content.get(k)) is t for k, t in keys.items())
     facts = content.get("facts", {}) if ours else None
-    whole = isinstance(facts, dict) and all(isinstance(told, dict) for told in facts.values())
+    whole = isinstance(facts, dict) and all(isinstance(group, dict) for group in facts.values())
     return content if whole else None
 
 

@@ -134,10 +134,10 @@ def expression_file_policy(file: str) -> Policy:
         tables = tomllib.loads(files.read_text(file))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise_machine_fault(error)
-        told = f"is not TOML ({type(error).__name__})"
+        reason = f"is not TOML ({type(error).__name__})"
         if isinstance(error, UnicodeDecodeError):
-            told = f"is not UTF-8; {describe_recoding(Path(file))}"
-        raise ValueError(f"policy='regex:{file}': {told}") from None
+            reason = f"is not UTF-8; {describe_recoding(Path(file))}"
+        raise ValueError(f"policy='regex:{file}': {reason}") from None
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")
     finders = [_compile_expression(where, *item) for item in tables.items()]

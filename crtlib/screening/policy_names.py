@@ -162,10 +162,10 @@ def conservative_policy_by_name(name: str, corpus: str | None = None) -> Policy:
     try:
         return policy_by_name(name, corpus)
     except ValueError as error:
-        told = str(error)
-        if type(error) is not ValueError or not told.startswith("policy="):
+        message = str(error)
+        if type(error) is not ValueError or not message.startswith("policy="):
             raise
-        raise ValueError(f"conservative={told.removeprefix('policy=')}") from None
+        raise ValueError(f"conservative={message.removeprefix('policy=')}") from None
 
 
 def parse_policy_name(name: str) -> Iterator[tuple[str, str]]:

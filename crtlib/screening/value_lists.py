@@ -36,7 +36,7 @@ MAX_VALUE_CHARACTERS = 100_000
 
 COMMON_VALUE_SHARE = 0.01
 """A warning names the row of a value that occurs in more than this share of the turns."""
-MOST_ROWS_TOLD = 3
+MOST_ROWS_NAMED = 3
 """The most rows that a warning names: those whose values occur in most turns."""
 LIST_SUFFIXES = (".txt", ".csv", ".parquet")
 """The suffixes of files with a list of values."""
@@ -401,13 +401,13 @@ def list_policy(file: str) -> Policy:
             hits.update(row_numbers)
         common = [n for n, count in hits.items() if count > COMMON_VALUE_SHARE * len(points)]
         if len(points) >= 100 and common:
-            most = sorted(common, key=lambda number: (-hits[number], number))[:MOST_ROWS_TOLD]
-            told = ", ".join(f"row {n} in {100 * hits[n] / len(points):.1f} %" for n in most)
+            most = sorted(common, key=lambda number: (-hits[number], number))[:MOST_ROWS_NAMED]
+            row_shares = ", ".join(f"row {n} in {100 * hits[n] / len(points):.1f} %" for n in most)
             says = count_of(len(common), "row occurs", "rows occur")
             warnings.warn(
                 f"{file}: {says} in more than {100 * COMMON_VALUE_SHARE:g} % of the turns "
-                f"({told}{', ...' * (len(common) > len(most))}); a value that is also a common "
-                "word masks much that is not secret",
+                f"({row_shares}{', ...' * (len(common) > len(most))}); a value that is also a "
+                "common word masks much that is not secret",
                 stacklevel=2,
             )
 

@@ -157,18 +157,18 @@ def read_arxiv(folder: StrPath, limit: int | None = None) -> Corpus:
     An abstract whose id was used before is left out and counted. Raises ``ValueError`` where no
     abstract is left.
     """
-    made: dict[str, Dialogue] = {}
+    dialogues_by_id: dict[str, Dialogue] = {}
     skipped = Counter[str]()
     for one in stream_abstracts(folder, skipped):
-        if one.id in made:
+        if one.id in dialogues_by_id:
             skipped["its id was used before"] += 1
         else:
-            made[one.id] = abstract_dialogue(one)
-        if len(made) == limit:
+            dialogues_by_id[one.id] = abstract_dialogue(one)
+        if len(dialogues_by_id) == limit:
             break
-    if not made:
+    if not dialogues_by_id:
         raise ValueError(f"arxiv: {folder} holds no abstract that can be used")
-    return Corpus("arxiv", tuple(made.values()), tuple(sorted(skipped.items())))
+    return Corpus("arxiv", tuple(dialogues_by_id.values()), tuple(sorted(skipped.items())))
 
 
 ARXIV_SOURCE = fetched_source(

@@ -45,11 +45,11 @@ _TEMPLATE_SLOT = re.compile(r"\{(\w+)\}")
 
 def _read_grammar() -> dict[str, dict[str, str]]:
     """The templates of each variety, by act; their file describes how they are written."""
-    told = tomllib.loads(read_package_file("customersim.toml"))
-    parts = told.pop("parts")
+    tables = tomllib.loads(read_package_file("customersim.toml"))
+    parts = tables.pop("parts")
     return {
         variety: {act: re.sub(r"<(\w+)>", lambda m: parts[m[1]], t) for act, t in acts.items()}
-        for variety, acts in told.items()
+        for variety, acts in tables.items()
     }
 
 

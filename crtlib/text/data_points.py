@@ -54,13 +54,13 @@ def with_role_speakers(d: Dialogue) -> Dialogue:
 def merge_by_user(corpus: Corpus) -> Corpus:
     """The corpus with each user's dialogues joined into one, in their order. Raises ``ValueError``
     where the user of a dialogue is not known."""
-    said: dict[str, list[Turn]] = {}
+    turns_of_users: dict[str, list[Turn]] = {}
     for d in corpus.dialogues:
         if not d.user:
             raise ValueError(f"unit='user': the user of the dialogue {d.id!r} is not known")
-        said.setdefault(d.user, []).extend(d.turns)
-    every = (Dialogue(user, user, tuple(turns)) for user, turns in said.items())
-    return replace(corpus, dialogues=tuple(every))
+        turns_of_users.setdefault(d.user, []).extend(d.turns)
+    dialogues = (Dialogue(user, user, tuple(turns)) for user, turns in turns_of_users.items())
+    return replace(corpus, dialogues=tuple(dialogues))
 
 
 def join_turns(
@@ -164,11 +164,11 @@ def make_points(
         raise ValueError(f"unit={unit!r}: must be one of {', '.join(POINT_UNITS)}")
     if unit == "user":
         return make_points(merge_by_user(corpus), "dialogue", write)
-    cut: list[Point] = []
+    points: list[Point] = []
     for d in map(with_role_speakers, corpus.dialogues):
         if unit == "turn":
-            made = [write(d, [t], f"{d.id}/{i}") for i, t in enumerate(d.turns)]
+            written = [write(d, [t], f"{d.id}/{i}") for i, t in enumerate(d.turns)]
         else:
-            made = [write(d, d.turns, d.id)]
-        cut += [Point(p.id, p.user, p.text, p.secrets, p.spoken_spans, d.id) for p in made]
-    return tuple(cut)
+            written = [write(d, d.turns, d.id)]
+        points += [Point(p.id, p.user, p.text, p.secrets, p.spoken_spans, d.id) for p in written]
+    return tuple(points)

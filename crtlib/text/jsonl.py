@@ -154,10 +154,10 @@ def read_jsonl(path: Path) -> Iterator[Dialogue]:
             if first := seen.get(one.id):
                 raise ValueError(f"its id was used on line {first}, ids must be unique")
         except ValueError as error:
-            told = f"{path}, line {number}: {error}"
+            message = f"{path}, line {number}: {error}"
             if isinstance(error, BadRow) and error.encoding:
-                told += f"; {describe_recoding(path)}"
-            raise ValueError(told) from None
+                message += f"; {describe_recoding(path)}"
+            raise ValueError(message) from None
         seen[one.id] = number
         yield one
     if not seen:

@@ -107,22 +107,22 @@ def parse_multiwoz(
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: must be at least 1")
-    made: dict[str, Dialogue] = {}
+    dialogues_by_id: dict[str, Dialogue] = {}
     skipped: Counter[str] = Counter()
     for record in dialogues:
         try:
             dialogue = _parse_multiwoz_dialogue(record, acts)
-            if dialogue.id in made:
+            if dialogue.id in dialogues_by_id:
                 raise _DialogueDefect("its id was used before")
-            made[dialogue.id] = dialogue
+            dialogues_by_id[dialogue.id] = dialogue
         except _DialogueDefect as defect:
             skipped[str(defect)] += 1
-        if len(made) == limit:
+        if len(dialogues_by_id) == limit:
             break
-    if not made:
+    if not dialogues_by_id:
         why = ", ".join(f"{count} left out as {reason}" for reason, count in skipped.items())
         raise ValueError(f"{name}: holds no dialogue that can be used ({why or 'it is empty'})")
-    return Corpus(name, tuple(made.values()), tuple(sorted(skipped.items())))
+    return Corpus(name, tuple(dialogues_by_id.values()), tuple(sorted(skipped.items())))
 
 
 class _DialogueDefect(Exception):

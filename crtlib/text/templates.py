@@ -79,8 +79,8 @@ def template_by_name(name: str, tokenizer: AnyTokenizer | None = None) -> Templa
     the tokenizer has no template.
     """
     if name.endswith((".j2", ".jinja")):
-        if told := files.why_not_regular(name):
-            raise ValueError(f"template={name}: {told}")
+        if reason := files.why_not_regular(name):
+            raise ValueError(f"template={name}: {reason}")
         return _template_of_tokenizer(tokenizer, Path(name).name, files.read_text(name))
     if name in CANDIDATE_TEMPLATES:
         return CANDIDATE_TEMPLATES[name]
@@ -117,9 +117,9 @@ def _template_of_tokenizer(tokenizer: Any, name: str, source: str) -> Template:
 
 def read_chat_template(folder: str | Path) -> str | None:
     """The chat template of a model, given as a folder or a hub id; None if it has none."""
-    told = read_model_json(folder, "tokenizer_config.json").get("chat_template")
-    own = read_model_file(folder, "chat_template.jinja") or told
-    return own if isinstance(own, str) and own else None
+    configured = read_model_json(folder, "tokenizer_config.json").get("chat_template")
+    template = read_model_file(folder, "chat_template.jinja") or configured
+    return template if isinstance(template, str) and template else None
 
 
 # --------------------------------------------------------------------------- rendering

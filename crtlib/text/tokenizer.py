@@ -154,8 +154,9 @@ def load_tokenizer(path: StrPath) -> BpeTokenizer:
     are ignored. Raises ``ValueError`` for any other file."""
     own = load_foreign_tokenizer(path, str(path))
     text = files.read_text(path)
-    told = json.loads(text)
-    return BpeTokenizer(own.to_str() if told.get("padding") or told.get("truncation") else text)
+    settings = json.loads(text)
+    is_ignored = settings.get("padding") or settings.get("truncation")
+    return BpeTokenizer(own.to_str() if is_ignored else text)
 
 
 def load_pretrained_tokenizer(name_or_folder: StrPath) -> Tokenizer:
@@ -212,8 +213,8 @@ def _begin_and_end_tokens(name_or_folder: StrPath, tokenizer: Tokenizer) -> tupl
     If only the end is known, a text also begins with it; if neither is known, they are ours."""
 
     def token(name: str) -> str | None:
-        told = names.get(f"{name}_token")
-        text = told.get("content") if isinstance(told, dict) else told
+        declared = names.get(f"{name}_token")
+        text = declared.get("content") if isinstance(declared, dict) else declared
         if text is None:
             number = ids.get(f"{name}_token_id")
             number = number[0] if isinstance(number, list) and number else number

@@ -2312,7 +2312,7 @@ CLOSED = rows(
     ("a key that others know signs", "crtlib.files:check_private_key",
      "stat.S_IRWXG | stat.S_IRWXO", "0", "test_a_key_that_others_know_is_refused[420]"),
     ("a folder of another user is used", "crtlib.files:_check_owner_and_mode",
-     "if told.st_uid not in (os.geteuid(), 0):", "if False:",
+     "if status.st_uid not in (os.geteuid(), 0):", "if False:",
      "test_what_belongs_to_another_user_is_refused"),
 )
 
