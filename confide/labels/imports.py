@@ -60,6 +60,8 @@ LABEL_SCHEMA = pa.schema(
 
 DEFAULT_PAGE_READER = "a"
 """The name of the reader that stands in the page until somebody writes another."""
+MAX_EXPORT_BYTES = 256 << 20
+"""The most bytes of an export that are read, unpacked."""
 OFFSET_CODECS = {"code points": "utf-32-le", "UTF-16": "utf-16-le"}
 """Ways in which tools count offsets: in units of these codecs."""
 
@@ -358,9 +360,12 @@ def _read_export(
     """One reader's marks on a ``page``, as a tool exported them, with notes: how it counts offsets,
     how many overlaps were merged, how many spans end inside a word, which tasks remained undecided,
     and the name of the reader, "" if there is none."""
+    with files.open_plain_or_gzip(path) as file:
+        content = file.read(MAX_EXPORT_BYTES + 1)  # a gzip file of 1 MiB may hold a thousand
+    if len(content) > MAX_EXPORT_BYTES:
+        raise ValueError(f"{path.name}: is longer than {MAX_EXPORT_BYTES >> 20} MiB")
     try:
-        with files.open_plain_or_gzip(path) as file:
-            records, told, reader = _parse_records(file.read().decode("utf-8-sig"))
+        records, told, reader = _parse_records(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError(f"{path.name}: is not UTF-8; {describe_recoding(path)}") from None
     except RepeatedNameError:

@@ -74,7 +74,7 @@ def read_mail_files(paths: list[Path]) -> Iterator[NumberedRow]:
 
 def _read_mail_file(path: Path) -> bytes:
     with files.open_plain_or_gzip(path) as file:
-        return file.read(files.MAX_LINE_LENGTH)
+        return _join_lines([file.read(files.MAX_LINE_LENGTH + 1)])
 
 
 def read_mailbox(path: Path) -> Iterator[NumberedRow]:
@@ -111,7 +111,7 @@ def _split_mailbox(path: Path) -> Iterator[list[bytes]]:
 
 
 def _join_lines(lines: list[bytes]) -> bytes:
-    """A mail as it was sent, from its lines in an mbox."""
+    """A mail as it was sent, from its lines in an mbox, or from all of its file in one piece."""
     if sum(map(len, lines)) > files.MAX_LINE_LENGTH:
         raise BadRow("too long", f"is longer than {files.MAX_LINE_LENGTH >> 20} MiB")
     return b"".join(line[1:] if _ESCAPED_FROM_LINE.match(line) else line for line in lines)

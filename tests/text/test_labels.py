@@ -1,5 +1,6 @@
 """Turns are drawn fairly, and labels come back as they were made, from every tool or not at all."""
 
+import gzip
 import json
 import os
 import re
@@ -691,6 +692,14 @@ def test_a_broken_export_is_one_line(home, content):
     with pytest.raises(ValueError) as error:
         take(home, home / "e.json")
     assert "\n" not in str(error.value)
+
+
+def test_an_export_that_unpacks_without_end_is_refused(home, monkeypatch):
+    monkeypatch.setattr("confide.labels.imports.MAX_EXPORT_BYTES", 1 << 20)
+    draw(home)
+    (home / "e.json.gz").write_bytes(gzip.compress(b"[" + b" " * (1 << 20)))
+    with pytest.raises(ValueError, match=r"e.json.gz: is longer than 1 MiB"):
+        take(home, home / "e.json.gz")
 
 
 # The page, in a browser.

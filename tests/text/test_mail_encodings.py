@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from confide.text.mail import parse_mail
+from confide.text.mail import parse_mail, read_mail_files
 from crtlib.text.jsonl import BadRow
 
 HEAD = b"From: Ann <ann@x.org>\nMessage-ID: <1@x>\n"
@@ -88,6 +88,15 @@ def test_characters_that_are_still_escaped_are_refused(charset):
         with pytest.raises(BadRow, match="not in its charset"):
             read(f"Content-Type: text/plain; charset={charset}\n".encode(), body)
     assert read(b"", b"\x1b[1mA\x1b(B \x1b[m~{x}") == "\x1b[1mA\x1b(B \x1b[m~{x}"
+
+
+def test_a_mail_that_is_too_long_is_refused_whole(tmp_path, monkeypatch):
+    """Fault: a file was cut at the limit, and the part of it that was left was read."""
+    monkeypatch.setattr("crtlib.files.MAX_LINE_LENGTH", 1 << 12)
+    for size, reason in ((1 << 11, None), (1 << 12, "too long")):
+        (tmp_path / "a.eml").write_bytes(HEAD + b"\nAnna " + b"x" * size)
+        ((_, row),) = read_mail_files([tmp_path / "a.eml"])
+        assert getattr(row, "reason", None) == reason
 
 
 FLOWED = b"Content-Type: text/plain; charset=utf-8; format=flowed"
