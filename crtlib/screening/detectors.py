@@ -66,13 +66,19 @@ def join_flagged_words(
 ) -> Spans:
     """Make spans from the ``flagged`` words of a text. Adjacent words are one secret, unless the
     second more likely begins one than goes on. ``begins``, ``goes_on``: (words, kinds) scores."""
-    at = word_spans(text)
-    each = np.array([i for i in np.flatnonzero(flagged) if text[slice(*at[i])] != MASK], dtype=int)
-    new = (begins.sum(1) > goes_on.sum(1))[each[1:]] | (np.diff(each) > 1)
-    groups = np.split(each, np.flatnonzero(new) + 1) if len(each) else []
+    places = word_spans(text)
+    words = np.array(
+        [i for i in np.flatnonzero(flagged) if text[slice(*places[i])] != MASK], dtype=int
+    )
+    begins_secret = (begins.sum(1) > goes_on.sum(1))[words[1:]] | (np.diff(words) > 1)
+    secrets = np.split(words, np.flatnonzero(begins_secret) + 1) if len(words) else []
     return tuple(
-        Secret(kinds[int((begins[g] + goes_on[g]).sum(0).argmax())], at[g[0]][0], at[g[-1]][1])
-        for g in groups
+        Secret(
+            kinds[int((begins[words] + goes_on[words]).sum(0).argmax())],
+            places[words[0]][0],
+            places[words[-1]][1],
+        )
+        for words in secrets
     )
 
 

@@ -120,8 +120,8 @@ def _take_one_of_each(name: str, outcomes: Iterable[SecretOutcome]) -> list[Secr
 def _count_rate(name: str, outcomes: Sequence[SecretOutcome], alpha: float) -> Rate:
     """One of the three rates, from one secret of each cluster (:func:`_take_one_of_each`)."""
     fails = attrgetter(name)
-    each = list(map(fails, outcomes))
-    labelled_counts = None if None in each else (sum(each), len(each))
+    failed = list(map(fails, outcomes))
+    labelled_counts = None if None in failed else (sum(failed), len(failed))
     taken = _take_one_of_each(name, outcomes)
     reread_counts = None
     if any(outcome.second_reader is not None for outcome in outcomes):
@@ -362,7 +362,10 @@ class RateCounter:
         public = not (spans or suspected or MASK in point.text)
         pieces, text_hash = unmasked_pieces(point.text, spans), hash_point_text(point)
         places = self._places_of_values(point)
-        missed = {value: is_left_in_clear(point, some, pieces) for value, some in places.items()}
+        missed = {
+            value: is_left_in_clear(point, places_of_value, pieces)
+            for value, places_of_value in places.items()
+        }
         cluster = cluster_of(point, self.cluster)
         judged = []
         for secret in point.secrets:
@@ -444,13 +447,13 @@ class RateCounter:
         places: dict[str, list[Secret]] = {}
         spellings: dict[str, list[Secret]] = {}
         for s in point.secrets:
-            some = places.setdefault(comparable_value(point, s), [])
-            some.append(s)
-            spellings[point.text[s.start : s.end]] = some
+            places_of_value = places.setdefault(comparable_value(point, s), [])
+            places_of_value.append(s)
+            spellings[point.text[s.start : s.end]] = places_of_value
         if self.find_values_in_whole_point:
-            found = find_value_places(point, list(spellings))
-            for some, more in zip(spellings.values(), found, strict=True):
-                some += more
+            further_places = find_value_places(point, list(spellings))
+            for places_of_value, further in zip(spellings.values(), further_places, strict=True):
+                places_of_value += further
         return places
 
     def _with_repeats(self, outcomes: Iterable[SecretOutcome]) -> list[SecretOutcome]:
@@ -526,13 +529,13 @@ class RateCounter:
             ``tests/screening/test_secret_shares.py::test_the_counted_bound_covers_all_secrets``.
         """
         outcomes = self.outcomes
-        each = [getattr(outcome, name) for outcome in outcomes]
-        if None in each or any(
+        failed = [getattr(outcome, name) for outcome in outcomes]
+        if None in failed or any(
             not outcome.is_undisputed or outcome.second_reader is not None for outcome in outcomes
         ):
             return None
         failing, held = Counter[str](), Counter[str]()
-        for outcome, fails in zip(outcomes, each, strict=True):
+        for outcome, fails in zip(outcomes, failed, strict=True):
             failing[outcome.cluster] += bool(fails)
             held[outcome.cluster] += 1
         counts_of_messages = [(failing[cluster], n) for cluster, n in held.items()]

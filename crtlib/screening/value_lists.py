@@ -299,8 +299,8 @@ def _tell_rows(numbers: Sequence[int]) -> str:
     ('row 2, row 5', 'row 2, row 5, row 7, ...')
     """
     rows = list(dict.fromkeys(numbers))
-    told = ", ".join(f"row {number}" for number in rows[:MOST_ROWS_TOLD])
-    return told + ", ..." * (len(rows) > MOST_ROWS_TOLD)
+    named = ", ".join(f"row {number}" for number in rows[:MOST_ROWS_NAMED])
+    return named + ", ..." * (len(rows) > MOST_ROWS_NAMED)
 
 
 class ValueFinder:
