@@ -447,6 +447,8 @@ class _StepsOfEpoch:
     def __iter__(self) -> Iterator[Step]:
         trainer = self._trainer
         if trainer._steps is None:
+            # A Trainer has changed settings since, such as which tokens begin and end a text.
+            trainer.session.training.try_model_again()
             trainer._steps = iter(trainer.session)
         done = len(trainer.session) - trainer.session.training.steps_left
         yield from itertools.islice(trainer._steps, self._size - done % self._size)

@@ -314,7 +314,7 @@ def sum_spending(
     """
     every = (*entries, *others)
     earlier = {e.run for e in entries[: _last_start(entries, run)]} - {run}
-    last_line = {e.run: e for e in entries if e.run in earlier}  # even if later than that
+    last_line = {e.run: e for e in last_lines(entries) if e.run in earlier}  # even if later
     second_models = _lines_of_second_models(entries, earlier)
     ancestors = ancestor_runs(every, {run} if run else set(), bases)
 
@@ -334,6 +334,35 @@ def sum_spending(
         run_is_struck=any(e.run == run and e.state == "struck" for e in every),
         excluded_runs=len(set(last_line) - counted),
     )
+
+
+def last_lines(entries: Iterable[OdometerEntry]) -> list[OdometerEntry]:
+    """The last line of each run, with the most steps that any of its lines states: a step that was
+    once entered may have been taken, whatever a later line says.
+
+    Guarantee:
+        Test: ``tests/accounting/test_odometer.py::test_no_later_line_of_a_run_says_less``.
+    """
+    lines_by_run: dict[str, list[OdometerEntry]] = {}
+    for e in entries:
+        lines_by_run.setdefault(e.run, []).append(e)
+    return [
+        lines[-1] if lines[-1].events is None else replace(lines[-1], events=most_steps(lines))
+        for lines in lines_by_run.values()
+    ]
+
+
+def most_steps(lines: Sequence[OdometerEntry]) -> tuple[SampledGaussian, ...]:
+    """The events of the last of these lines of a run that states some, with further steps of each
+    kind where another line states more."""
+    stated = [e.events for e in lines if e.events is not None]
+    most = list(stated[-1]) if stated else []
+    for line in stated:
+        here = events.count_private_steps(most)
+        for (noise, probability), steps in events.count_private_steps(line).items():
+            if (more := steps - here.get((noise, probability), 0)) > 0:
+                most.append(SampledGaussian(probability, noise, more))
+    return tuple(most)
 
 
 def _lines_of_second_models(
@@ -372,7 +401,7 @@ def report_spending(history: SpendingHistory, *, delta: float) -> dict[str, Any]
     runs that count come to together, for the largest unit among them. Infinity is "inf"; the
     epsilon of a run without protection, or of a void one, is null."""
     check_delta(delta)
-    last = {e.run: e for e in history.entries}
+    last = {e.run: e for e in last_lines(history.entries)}
     whole = history.spent()
     unit = max((e.unit for e in whole.private), key=PRIVACY_UNITS.index, default=PRIVACY_UNITS[0])
 

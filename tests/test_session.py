@@ -327,7 +327,8 @@ def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch
     train_for_command(text, out=tmp_path / "third", **CRT)
     said = file_sources.script_assumption(script)
     assert re.search(r" \(SHA-256 [0-9a-f]{64}\), which took the steps, taught the model", said)
-    assert " beside them, kept nothing of one text for the loss of another, and let no text" in said
+    assert " beside them, kept nothing of one text for the loss of another, let no text" in said
+    assert ", and did not change how the model reads" in said
     before = said.removesuffix(file_sources.NOTHING_KEPT)  # as lines of 0.4 say it
     assert f"; assumed: {said}" in made["first"].promise
     values = {name: certified(tmp_path / name) for name in ("first", "second", "third")}

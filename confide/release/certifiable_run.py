@@ -181,8 +181,8 @@ def read_certifiable_run(
 def _check_odometer_lines(
     lines: Sequence[odometer_lines.OdometerEntry], own: FilesPromise, record: Mapping[str, Any]
 ) -> list[str]:
-    """Where a run's last odometer line, or the model in any of its lines, contradicts the files or
-    the record; a sentence each."""
+    """Where a run's last odometer line, or the model or the steps in any of its lines, contradict
+    the files or the record; a sentence each."""
     line, one = lines[-1], record["model"]["sha256"]
     if line.leaves_out_repeats and own.kind != "none":
         return [f"It was trained by crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}: train it again."]
@@ -190,7 +190,7 @@ def _check_odometer_lines(
     same: list[tuple[str, Any, Any]] = [("model", [line.model, *other], [one])]
     same += [("trials", line.trials, record["searched"]["trials"])]
     if own.events and line.events is not None:
-        same += [("events", line.events, own.events), ("unit", line.unit, own.unit),
+        same += [("events", spending.most_steps(lines), own.events), ("unit", line.unit, own.unit),
                  ("relation", line.relation, own.neighbouring_relation),
                  ("trace rate", line.gamma, own.gamma)]  # fmt: skip
         same += [("public rate", line.delta2, own.delta2)] if own.delta2 else []

@@ -27,9 +27,15 @@ ONE_NAME = "no two names in this text are of one person"
 TAUGHT_A_POLICY = " taught a policy"
 TOOK_STEPS = ", which took the steps, taught the model nothing of this text beside them"
 NOTHING_KEPT = (
-    ", kept nothing of one text for the loss of another, and let no text choose a learning rate"
+    ", kept nothing of one text for the loss of another, let no text choose a learning rate, and "
+    "did not change how the model reads"
 )
-"""The end of what is assumed of a script. Odometer lines from before November 2026 lack it."""
+"""The end of what is assumed of a script."""
+EARLIER_ENDS = (
+    ", kept nothing of one text for the loss of another, and let no text choose a learning rate",
+)
+"""What stands in its place in odometer lines of earlier versions; those before November 2026 have
+neither."""
 
 
 POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
@@ -253,11 +259,11 @@ def script_source() -> ScriptSource:
 def script_assumption(script: ScriptSource) -> str:
     """What is assumed about the script that took the steps. A custom loss is tested before the
     first step. No test can show that it keeps no state at a later step, such as a number or a
-    tensor that learns, or that a learning rate does not depend on the model's results on held-out
-    text.
+    tensor that learns, that a learning rate does not depend on the model's results on held-out
+    text, or that no function that layers call was another one for a while.
 
-    >>> script_assumption(ScriptSource("run.py", "")).partition(" beside them, ")[2]
-    'kept nothing of one text for the loss of another, and let no text choose a learning rate'
+    >>> script_assumption(ScriptSource("run.py", "")).rpartition(", ")[2]
+    'and did not change how the model reads'
     """
     known = f" (SHA-256 {script.sha256})" if script.sha256 else ""
     return f"{script.name}{known}{TOOK_STEPS}{NOTHING_KEPT}"
@@ -281,7 +287,9 @@ def assumption_of_earlier(sentence: str, *, same_text: bool) -> str:
     if sentence.endswith(NOT_READ):
         name, text = sentence.removesuffix(NOT_READ), "this text" if same_text else "its text"
         return f"{name}, from which an earlier model started, had not read {text}"
-    script = sentence.removesuffix(NOTHING_KEPT)
+    script = sentence
+    for end in (NOTHING_KEPT, *EARLIER_ENDS):
+        script = script.removesuffix(end)
     if script.endswith(TOOK_STEPS):
         name, text = script.removesuffix(TOOK_STEPS), "this text" if same_text else "its text"
         return (

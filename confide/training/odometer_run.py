@@ -27,7 +27,7 @@ from confide.training.training_facts import (
     masks_copies,
 )
 from crtlib import files, outputs
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.events import SampledGaussian, count_private_steps
 from crtlib.accounting.guarantees import BoundedRate
 from crtlib.checks import plain_name, raise_machine_fault
 from crtlib.files import StrPath
@@ -79,10 +79,11 @@ class OdometerRun:
     (:func:`confide.training.training_record.describe_conditions`). Without it the line states none,
     and the run counts as void."""
 
-    def start(self, events: Sequence[PrivacyEvent], resumed: bool) -> None:
-        """Enter the run with all that it may spend. A run that resumes replaces what it had
-        entered. A run that was killed before its first checkpoint still counts, as it may have
-        taken steps, and so does one whose checkpoint was copied from elsewhere.
+    def start(self, events: Sequence[PrivacyEvent], resumed: bool) -> str:
+        """Enter the run with all that it may spend, and return a receipt for its checkpoint. A run
+        that resumes replaces what it had entered, with no less (:meth:`unseen_events`). A run that
+        was killed before its first checkpoint still counts, as it may have taken steps, and so does
+        one whose checkpoint was copied from elsewhere.
 
         Guarantee:
             Every script that took steps before the checkpoint is named, whoever takes the rest.
@@ -102,6 +103,52 @@ class OdometerRun:
             self.folder, registry=self.registry, run=self.run, state="started",
             events=sampled if self.protects else None, **self.facts, **conditions,
         )  # fmt: skip
+        return str(len(self._lines_of(self.run)))
+
+    def unseen_events(
+        self, events: Sequence[PrivacyEvent], ahead: Sequence[PrivacyEvent], receipt: str
+    ) -> list[PrivacyEvent]:
+        """What the run may have spent, as its odometer says, beyond what its checkpoint says. There
+        is more if the run has started again since the checkpoint was written, as where that came
+        back from a backup: the steps that were taken then have shown what they learned, though the
+        model that they made is gone.
+
+        Args:
+            events: What the checkpoint lists.
+            ahead: What the run would go on with.
+            receipt: What :meth:`start` returned before the checkpoint was written.
+
+        Returns:
+            Events to be charged besides both.
+
+        Guarantee:
+            Test: ``tests/release/test_odometer_run.py::
+            test_a_checkpoint_of_a_backup_takes_back_no_step``.
+        """
+        run = _read_mark(self.mark)[0] if self.mark else None
+        lines = self._lines_of(run)
+        starts = len(lines) - (int(receipt) if receipt.isdecimal() else 0)
+        if not self.secure or starts <= 0:
+            return []
+        if not self.protects:  # the odometer states no events: those of a plan
+            return [*ahead] * starts
+        listed = count_private_steps(events)
+        entered = count_private_steps(spending.most_steps(lines))
+        return [
+            SampledGaussian(probability, noise, more)
+            for (noise, probability), steps in entered.items()
+            if (more := steps - listed.get((noise, probability), 0)) > 0
+        ]
+
+    def _lines_of(self, run: str | None) -> list[odometer_lines.OdometerEntry]:
+        """The lines with which the run started or resumed, of the odometer or the registry: from
+        whichever has more, as one of them may have come back from a backup."""
+        own = odometer.read_entries(self.folder) if self.folder.is_dir() else []
+        both = (
+            [e for e in lines if e.run == run and e.state == "started"]
+            for lines in (own, self.registry.entries())
+        )
+        return max(both, key=len)
 
     def finish(self, model: Path | None, conditions: Mapping[str, Any] | None = None) -> None:
         """Enter that the run is over, with the hashes of its ``model`` (the file of its weights, if

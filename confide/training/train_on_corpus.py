@@ -102,6 +102,9 @@ class PendingTraining:
     """Makes the result of the training, after its last step."""
     tokenizer: BpeTokenizer
     """The tokenizer that texts are read with."""
+    shape: Callable[[Any], ModelSpec | None]
+    """Returns the shape of a model that started from random weights, given what ``finish`` is
+    given."""
     template: str | None = None
     """The template (Jinja) by which turns become text."""
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], TrainingFacts] | None = None
@@ -297,6 +300,10 @@ class Session:
             if work is None:
                 raise
             raise ValueError(_describe_other_run(work, recipe)) from None
+        if self.odometer and self.training.is_resumed:
+            run = self.training.run
+            ahead = self.training.charges[len(run.events) :]
+            run.events += self.odometer.unseen_events(run.events, ahead, run.receipt)
         if self.odometer and secure and job.void_before:
             spent = self.odometer.spent_before_start(resumed=self.training.is_resumed)
             if void := job.void_before(spent, self.training.charges):
@@ -392,16 +399,22 @@ class Session:
         with self._open_resources:
             if self.odometer is None:
                 return None
-            recipe, meter = self.recipe, self.odometer
-            trained = _attach_promise(
-                self._job.finish(self._result_in_progress, meter), recipe, meter
-            )
+            recipe, meter, job = self.recipe, self.odometer, self._job
+            if recipe.out is not None:  # before anything else is given the model
+                saved = self._open_resources.enter_context(
+                    training_record.saved_model(
+                        self.model, recipe.out, init=recipe.init, tokenizer=job.tokenizer,
+                        spec=job.shape(self._result_in_progress), template=job.template,
+                    )
+                )  # fmt: skip
+            trained = _attach_promise(job.finish(self._result_in_progress, meter), recipe, meter)
+            self.training.refuse_changes_since_the_end()
             outputs.check_inputs_unchanged(self._inputs, self._hashes)
             if recipe.out is None:
                 meter.finish(None, training_record.conditions_of_result(trained, meter))
             else:
                 training_record.write_training(
-                    trained, recipe.out, self._hashes, meter, self._card, self._device
+                    trained, saved, recipe.out, self._hashes, meter, self._card, self._device
                 )
                 _remove_checkpoint(recipe.out)
             self.result = trained
@@ -456,6 +469,7 @@ def _prepare_study(
         protects=odometer_run.has_bound_for_missed(ready),
         finish=partial(_finish_study, ready, digests, lines),
         tokenizer=prepared.tokenizer,
+        shape=lambda fitted: fitted.spec,
         template=prepared.template.source,
         conditions=partial(training_record.conditions_before_training, ready, prepared),
     )  # fmt: skip
@@ -494,11 +508,6 @@ def _finish_study(
         facts=facts,
         lines=[*training_summary.summarise_training(study, fitted, rows, facts), *lines],
         settings=settings,
-        model_files={
-            "tokenizer": fitted.data.tokenizer,
-            "spec": fitted.spec,
-            "template": fitted.data.template.source,
-        },
         sources=record_sources.collect_training_sources(study, fitted, meter),
         record=training_record.record_study(study, fitted, guarantee, meter),
         study=study,
@@ -685,6 +694,7 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         protects=False,
         finish=partial(_finish_plan, planned),
         tokenizer=tokenizer,
+        shape=lambda _: spec,
         void_before=void_before,
     )
 
@@ -714,7 +724,6 @@ def _finish_plan(planned: _PlannedTraining, run: TrainingRun, meter: OdometerRun
             "model": recipe.model,
             "seed": recipe.seed,
         },
-        model_files={"tokenizer": planned.tokenizer, "spec": planned.spec},
         record=_plan_record(planned, run, plan_facts, meter),
         secrets=secrets,
         keeps_promises=keeps_promises,

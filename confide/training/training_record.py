@@ -15,13 +15,14 @@ import contextlib
 import json
 import platform
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from torch import nn
 
 import crtlib
 from confide import spending
@@ -60,6 +61,7 @@ from crtlib.checks import plain_name
 from crtlib.files import StrPath
 from crtlib.models import model_folder
 from crtlib.models.pretrained import base_model_name, model_fingerprint
+from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_names
 from crtlib.screening.rate_values import UNKNOWN_RATE
 from crtlib.studies.crt_study import CrtStudy, StudyRow, schedule_phases
@@ -68,6 +70,7 @@ from crtlib.studies.study_run import TrainedStudy, describe_public_knowledge
 from crtlib.text import corpora, corpus_folder, customersim, screened_folder
 from crtlib.text.canaries import CANARY_USER_PREFIX
 from crtlib.text.records import Corpus, Point
+from crtlib.text.tokenizer import BpeTokenizer
 from crtlib.training.phases import PublicPhase
 from crtlib.training.run_state import TrainingRun
 
@@ -86,8 +89,6 @@ class TrainingResult:
     """Facts for ``--json`` and a model card."""
     settings: TrainingFacts
     """The settings it was made with, without paths on this machine."""
-    model_files: TrainingFacts
-    """What is saved beside the weights."""
     sources: Sequence[file_sources.FileSource]
     """What the released files may know of the text."""
     record: TrainingFacts
@@ -398,8 +399,55 @@ def make_work_folder(out: StrPath) -> Path:
     return folder
 
 
+@dataclass(frozen=True)
+class SavedModel:
+    """The files of a model as they were written when its training ended, with their hashes by
+    name."""
+
+    folder: Path
+    hashes: Mapping[str, str]
+
+    def refuse_changed_files(self, folder: Path, names: Iterable[str]) -> None:
+        """Raise ValueError if the files of these names in ``folder`` are not those that were
+        written, or one is another than it was."""
+        for name in self.hashes.keys() | names:
+            is_file = name in self.hashes and (folder / name).is_file()
+            if not is_file or outputs.hash_file(folder / name) != self.hashes[name]:
+                raise ValueError(f"{name}: is not as it was when the training ended")
+
+
+@contextlib.contextmanager
+def saved_model(
+    model: nn.Module, out: StrPath, *, init: str, tokenizer: BpeTokenizer, spec: ModelSpec | None,
+    template: str | None,
+) -> Iterator[SavedModel]:  # fmt: skip
+    """While active, the model is in :func:`work_folder` as it was when its training ended. It is
+    written before anything measures it: an attack of another package, or the card of a script, may
+    hold the model and train it, and no noise would protect what it then learned.
+
+    Guarantee:
+        What is released is what the last step left. Tests: ``tests/release/
+        test_what_is_written.py::test_what_measures_a_model_teaches_it_nothing``, ``tests/release/
+        test_what_is_written.py::test_a_file_that_was_changed_is_not_released``.
+    """
+    folder = make_work_folder(out) / ".made"
+    if folder.exists():  # of a training that was killed
+        shutil.rmtree(folder)
+    try:
+        with outputs.translate_disk_errors(folder):
+            model_folder.save_model(
+                model, tokenizer, spec if spec and spec.recurrent else None, folder,
+                template=template, base=base_model_name(init),
+            )  # fmt: skip
+        names = released_folder.list_contents(folder)
+        yield SavedModel(folder, {name: outputs.hash_file(folder / name) for name in names})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def write_training(
     trained: TrainingResult,
+    saved: SavedModel,
     out: Path,
     inputs: Mapping[str, str],
     meter: OdometerRun,
@@ -409,7 +457,8 @@ def write_training(
     """Write the model, with its promise, as a folder that ``transformers`` loads (for a recurrent
     model, that :mod:`crtlib.models.model_folder` loads); the marker comes last. Private files go
     into :func:`work_folder`, for their owner only. Others may read the model if its promise holds.
-    The run is finished in the odometer before the weights take their place."""
+    The run is finished in the odometer before the weights take their place. Raises ValueError if a
+    file of the ``saved`` model was changed since it was written."""
     work, key, run = make_work_folder(out), seal.ensure_signing_key(meter.folder), trained.run
     with outputs.staged_folder(
         out,
@@ -419,15 +468,14 @@ def write_training(
         public=("*",) if trained.holds else (),
         seal=lambda _: release.close(key, meter.run),
     ) as part:
-        model, release = part / ".made", released_folder.Release(part)
-        spec = trained.model_files["spec"]
-        saved = {**trained.model_files, "spec": spec if spec and spec.recurrent else None}
-        model_folder.save_model(run.model, folder=model, base=base_model_name(meter.init), **saved)
+        release = released_folder.Release(part)
         described = _public_texts(trained.settings, trained.facts, card) if trained.study else {}
         conditions = conditions_of_result(trained, meter, described.values())
-        meter.finish(model / "model.safetensors", conditions)
-        release.write_folder(model, *trained.sources)
-        shutil.rmtree(model)
+        shutil.move(saved.folder, part / ".made")  # maybe from another disk
+        release.write_folder(part / ".made", *trained.sources)
+        shutil.rmtree(part / ".made")
+        saved.refuse_changed_files(part, release.sources)
+        meter.finish(part / "model.safetensors", conditions)
         promise = file_sources.SourcedContent.text(trained.promise + "\n")
         texts = {"guarantee.txt": promise, **described}
         private = {SIGNED_RECORD_FILE: seal.sign_value(build_record(trained, meter), key)}

@@ -87,6 +87,7 @@ class Checkpoint:
                 for g in state.generators.values()
             ],
             "non_finite": run.non_finite,
+            "receipt": run.receipt,
             **run.facts(),
         }
 
@@ -109,6 +110,7 @@ class Checkpoint:
         run.events = [EVENT_CLASSES[e.pop("type")](**e) for e in saved["events"]]
         run.history, run.seconds = saved["history"], saved["seconds"]
         run.updates, run.non_finite = Counter(saved["updates"]), saved["non_finite"]
+        run.receipt = saved["receipt"]
         return int(saved["done"])
 
     def _read(self, path: StrPath, like: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,6 +122,8 @@ class Checkpoint:
         except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
             raise_machine_fault(error)
             raise ValueError(f"{name}: is damaged; remove it to start again") from None
+        if isinstance(saved, dict):
+            saved.setdefault("receipt", "")  # checkpoints of crtlib 0.4 have none
         if not isinstance(saved, dict) or saved.keys() != like.keys():
             raise ValueError(
                 f"{name}: is not a checkpoint of this version of crtlib; name another file"

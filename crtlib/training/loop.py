@@ -65,7 +65,13 @@ from crtlib.training.run_state import (
     TrainingState,
 )
 from crtlib.training.steps import LogicalBatch, MultiTextUnit
-from crtlib.training.weight_seal import OptimizerSeal, ReadingSeal, SettingsSeal, WeightSeal
+from crtlib.training.weight_seal import (
+    OptimizerSeal,
+    ReadingSeal,
+    SettingsSeal,
+    WeightSeal,
+    sums_of_saved_tensors,
+)
 
 
 # --------------------------------------------------------------------------- a step
@@ -238,9 +244,10 @@ class Training:
             TF32 (:mod:`crtlib.training.matmul_precision`).
         memory_gib: The memory in GiB that one pass may take; default: a quarter of what is free.
             Larger batches are read in parts, which changes results only by rounding.
-        max_text_tokens: The most tokens that a text may have, a public constant. If a phase adds
-            noise, the model is first tried on random texts up to this length
-            (:func:`crtlib.training.probe.refuse_mixing`).
+        max_text_tokens: The most tokens that are read at once, a public constant; default: as many
+            as are read of the longest point. A point may have one token more, the last, which is
+            only predicted. If a phase adds noise, the model is first tried on random texts up to
+            this length (:func:`crtlib.training.probe.refuse_mixing`).
         on_epoch: Called with epoch and model after the last phase of each epoch; returns its
             measurements, for ``TrainingRun.history``. It should measure on other points: the loss
             on private points is itself private.
@@ -249,6 +256,7 @@ class Training:
             from it, and unless ``secure`` the result is bit-identical to an uninterrupted run. A
             checkpoint of another run is refused.
         on_start: Called with all events that the run will have, and whether a checkpoint was found.
+            What it returns is kept in the checkpoint, as ``TrainingRun.receipt``.
             The call comes in the first step, after every check that may refuse the training and
             before a text is read; or, if no step is left, when the steps are requested.
         progress: Show a bar on a terminal: steps, the time left, and the loss of public steps.
@@ -259,16 +267,20 @@ class Training:
 
     Raises:
         ValueError: For a phase whose part is missing or empty, or that cannot work with the model
-            or in several processes, and for points longer than the model's context; during
-            iteration, for a step that was skipped, and for a model that was changed between steps.
+            or in several processes, and for points longer than ``max_text_tokens`` or the model's
+            context; during iteration, for a step that was skipped, and for a model that was changed
+            between steps.
 
     Guarantee:
         If other code runs before the first step or between two steps, any change that it makes to a
         parameter is refused, at the latest when the phase ends (:class:`WeightSeal`), so the final
         weights are those that the phases made. A hook, layer or forward that was added or replaced
-        after the model was tried (:meth:`try_model_again`) is refused too. What a script learns
-        elsewhere from the same text is not detected. Tests: ``tests/training/test_own_loop.py::
-        test_a_changed_weight_is_refused``, ``tests/training/test_own_loop.py::
+        after the model was tried (:meth:`try_model_again`) is refused too, and so is an attribute
+        or a setting that was changed. What a script learns elsewhere from the same text is not
+        detected. No text is longer than what the model was tried on. Tests:
+        ``tests/training/test_probe.py::test_no_text_is_longer_than_what_was_tried``,
+        ``tests/training/test_own_loop.py::test_a_changed_weight_is_refused``,
+        ``tests/training/test_own_loop.py::
         test_a_weight_that_was_changed_before_the_first_step_is_refused``,
         ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``.
 
@@ -294,7 +306,7 @@ class Training:
         max_text_tokens: int | None = None,
         on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
         checkpoint: StrPath | None = None,
-        on_start: Callable[[list[PrivacyEvent], bool], None] | None = None,
+        on_start: Callable[[list[PrivacyEvent], bool], str | None] | None = None,
         progress: bool = False,
     ) -> None:
         self.process, self.taking = os.getpid(), threading.Lock()
@@ -317,7 +329,15 @@ class Training:
         _check_owners(phases, self._parts, self._units)
         if self._loss_mask:
             _check_loss_mask(phases, self._parts, self._loss_mask)
-        self._max_text_tokens = max_text_tokens
+        self._longest_text_tokens = _longest_text_tokens(phases, self._parts)
+        read_at_once = max(1, self._longest_text_tokens - interface.is_causal(model))
+        self._max_text_tokens = max_text_tokens or read_at_once
+        if read_at_once > self._max_text_tokens:
+            raise ValueError(
+                f"max_text_tokens={max_text_tokens}: the longest point has "
+                f"{self._longest_text_tokens} tokens; use shorter points, or at least "
+                f"{read_at_once}"
+            )
         self._try_reading(model)
         self.state = TrainingState.begin(model, seed=seed, secure=secure, optimizer=optimizer)
         self._file: Checkpoint | None = None
@@ -334,16 +354,17 @@ class Training:
             self._file = Checkpoint(checkpoint, identity)
             self.phases_done = self._file.restore(self.state)
             process_group().check_agreement(f"{identity}{self.phases_done:08x}")
-        longest_text_tokens = _longest_text_tokens(phases, self._parts)
         self._device = device_of(model)
-        self._tokens_at_once = tokens_at_once(model, memory_gib, longest_text_tokens)
+        self._tokens_at_once = tokens_at_once(model, memory_gib, self._longest_text_tokens)
         self._steps_of_phase = [p.count_batches(len(self._parts[p.part])) for p in phases]
         self._steps: Generator[Step] | None = None
         self.current: Step | None = None
         self._watched = True
+        self._has_own_optimizer = not isinstance(optimizer, str)
         self._changed_tensors: Tensor | int = 0  # of the model, outside of steps
         self._changed_states: Tensor | int = 0  # of the optimizers, outside of steps
         self._tried_losses: list[Losses] = []
+        self._sums_at_end: dict[str, Tensor] = {}
         self._last_charged_phase = -1  # -1: none yet
         self._frozen_seal = WeightSeal.of(model, bits_of="frozen")
         self._settings_seal = SettingsSeal.of(model)
@@ -410,13 +431,14 @@ class Training:
 
     def _try_reading(self, model: nn.Module) -> None:
         """Try the model with its current hooks; from now on it may read texts only with these."""
+        before = ReadingSeal.of(model)
         if self._adds_noise:
             refuse_mixing(
                 model,
                 max_text_tokens=self._max_text_tokens,
                 progress=self.progress and process_group().is_leader,
             )
-        self._reading_seal = ReadingSeal.of(model)
+        self._reading_seal = ReadingSeal.of(model).without_what_reading_changes(before)
 
     def try_model_again(self) -> None:
         """Try the model again, with what was hooked to it since the training was created, as a
@@ -452,10 +474,16 @@ class Training:
             raise ValueError("losses: must be left out where there is a loss_mask")
         if not self._adds_noise or losses in self._tried_losses:
             return
+        limit = interface.context_length(self.model)
+        if limit is not None and self._longest_text_tokens > limit:
+            raise ValueError(
+                f"losses: read every token of a point, and the longest has "
+                f"{self._longest_text_tokens}; must be at most {limit}, the model's context"
+            )
         self._check_weights()
         try:
             with self._step_settings():
-                refuse_mixing_losses(self.model, losses, max_text_tokens=self._max_text_tokens)
+                refuse_mixing_losses(self.model, losses, max_text_tokens=self._max_text_tokens + 1)
         finally:
             self._seal_model()  # it moves the weights a little, and back
         self._try_reading(self.model)
@@ -475,6 +503,7 @@ class Training:
         """A context for what a step reads and learns: the phase is charged before, the training's
         own settings hold within, and the model is sealed after a step that did not fail."""
         self._charge_phase()
+        self.model.train()  # as it was tried, whatever mode a script has left
         with self._step_settings():
             yield
         self._seal_model()
@@ -494,6 +523,8 @@ class Training:
         for step in self:
             step()
         self._watched = True
+        if self._adds_noise and self._has_own_optimizer:
+            refuse_mixing(self.model, max_text_tokens=self._max_text_tokens)
         self._seal_model()
         return self.run
 
@@ -506,6 +537,7 @@ class Training:
             raise ValueError(f"{step!r}: is left; take it first")
         self._check_model_fully()  # a change may have come after the last phase had ended
         self._settings_seal.restore()
+        self._sums_at_end = sums_of_saved_tensors(self.model)
         return self.run
 
     def stop(self) -> TrainingRun:
@@ -515,7 +547,7 @@ class Training:
         if self.current is None or self._steps is None or self._last_charged_phase < 0:
             raise ValueError("training: no step was taken; there is nothing to end")
         if self._steps_taken > self._steps_of_finished_phases:
-            self._end_phase()
+            self._end_phase(self.phases[self.phases_done])
             self.phases_done += 1
         self._steps.close()
         uncharged = self.phases[max(self.phases_done, self._last_charged_phase + 1) :]
@@ -523,7 +555,22 @@ class Training:
         self.phases_done = len(self.phases)
         self._check_model_fully()
         self._settings_seal.restore()
+        self._sums_at_end = sums_of_saved_tensors(self.model)
         return self.run
+
+    def refuse_changes_since_the_end(self) -> None:
+        """Raise ValueError if a tensor of the model is another one than when the training ended, as
+        where something that measured the model has trained it. Gradients that it left are removed.
+        """
+        for p in self.model.parameters():
+            p.grad = None
+        now = sums_of_saved_tensors(self.model)
+        for name in self._sums_at_end.keys() | now.keys():
+            then = self._sums_at_end.get(name)
+            if then is None or name not in now or not torch.equal(then, now[name]):
+                raise ValueError(
+                    f"model: {name!r} was changed after the last step, while the model was measured"
+                )
 
     def _run_phases(self) -> Generator[Step]:
         run, state, file = self.run, self.state, self._file
@@ -548,7 +595,7 @@ class Training:
                     bar.set_postfix_str(f"loss {float(step.loss):.2f}", refresh=False)
                 bar.update()
             started = time.perf_counter()
-            self._end_phase()
+            self._end_phase(phase)
             run.seconds += time.perf_counter() - started
             if self.on_epoch and (
                 k + 1 == len(self.phases) or self.phases[k + 1].epoch != phase.epoch
@@ -581,7 +628,7 @@ class Training:
     def _announce_all_charges(self) -> None:
         """Tell ``on_start`` what the whole run may cost, even if no step is left to be taken."""
         if self.on_start and process_group().is_leader:
-            self.on_start(self.charges, self.is_resumed)
+            self.run.receipt = self.on_start(self.charges, self.is_resumed) or ""
 
     def _batches(self, phase: Phase) -> Iterator[LogicalBatch]:
         """Yield all batches of a phase, cut into micro-batches."""
@@ -693,9 +740,19 @@ class Training:
                 self._changed_tensors = self._changed_tensors + self._frozen_seal.count_changed()
             self._raise_if_values_changed()
 
-    def _end_phase(self) -> None:
-        """Read what the phase has left on the device: the only time that a phase waits for it."""
+    def _end_phase(self, phase: Phase) -> None:
+        """Read what the phase has left on the device: the only time that a phase waits for it. Try
+        the model once more after private steps between which other code ran, as that may have
+        changed functions that no seal of the model's own objects shows.
+
+        Guarantee:
+            Test: ``tests/training/test_own_loop.py::
+            test_a_function_that_is_changed_between_steps_is_found_when_the_phase_ends``.
+        """
         self._check_model_fully()
+        if self._watched and phase.adds_noise:
+            refuse_mixing(self.model, max_text_tokens=self._max_text_tokens)
+            self._seal_model()  # its weights were moved a little, and back
         self.run.non_finite += process_group().total(int(self.state.non_finite))
         self.state.non_finite = 0
 

@@ -151,8 +151,7 @@ def refuse_mixing_losses(
         assumes that there is no such thing. Test:
         ``tests/training/test_own_losses.py::test_losses_that_mix_are_refused``.
     """
-    limit = interface.context_length(model) or probe.MAX_TOKENS_IF_UNLIMITED
-    longest = min(max_text_tokens or limit, limit)
+    longest = probe.longest_tried_tokens(model, max_text_tokens)
     allowed = probe.CPU_TOLERANCE if is_host(interface.device_of(model)) else probe.GPU_TOLERANCE
     short = [min(n, longest) for n in probe.SHORT_TEXT_TOKENS]
     batches = [short]

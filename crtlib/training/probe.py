@@ -39,7 +39,7 @@ from crtlib.progress import bar_options
 from crtlib.training import clipping
 from crtlib.training.devices import is_host
 from crtlib.training.gradient_entries import trainable_parameters
-from crtlib.training.weight_seal import sum_of_bits
+from crtlib.training.weight_seal import sums_of_saved_tensors
 
 SHORT_TEXT_TOKENS = (5, 12, 3, 24)
 """The lengths, in tokens, of the texts whose gradients are compared first."""
@@ -87,8 +87,8 @@ def refuse_mixing(
     Args:
         model: On the device where it will be trained. It is left as it was: weights, gradients,
             buffers, mode, and the state of torch's generators.
-        max_text_tokens: The tokens of the longest text that may be read, a public constant; None:
-            what the model can read, at most ``MAX_TOKENS_IF_UNLIMITED``.
+        max_text_tokens: The most tokens that are read at once; None: what the model can read, at
+            most ``MAX_TOKENS_IF_UNLIMITED``.
         progress: Show a bar of passes; a large model takes minutes for its longest texts.
 
     Raises:
@@ -99,17 +99,14 @@ def refuse_mixing(
         For a model that is let through, these two batches of random texts add to the clipped sum
         what their texts add alone, to within ``CPU_TOLERANCE`` clip norms (``GPU_TOLERANCE`` on a
         GPU), in the model's own precision or in double precision, where rounding vanishes
-        (:func:`distance_beyond_rounding`). Private text decides nothing here, because none is read
-        and ``max_text_tokens`` is public. This is tried, not proved: what shows only with certain
-        tokens, lengths or weights is not found.
+        (:func:`distance_beyond_rounding`). No text is read here. This is tried, not proved: what
+        shows only with certain tokens, lengths or weights is not found.
         Tests: ``tests/training/test_probe.py::test_what_mixes_is_refused``,
         ``tests/training/test_probe.py::test_what_mixes_long_texts_alone_is_refused``.
     """
     if isinstance(model, RecurrentLM):
         return
-    limit = interface.context_length(model)
-    wanted = max_text_tokens or MAX_TOKENS_IF_UNLIMITED
-    longest = min(wanted, limit or wanted)
+    longest = longest_tried_tokens(model, max_text_tokens)
     name, device = type(interface.unwrap_model(model)).__name__, interface.device_of(model)
     allowed = CPU_TOLERANCE if is_host(device) else GPU_TOLERANCE
     if interface.is_causal(model) and (layer := _layer_that_looks_ahead(model)):
@@ -126,8 +123,8 @@ def refuse_mixing(
         _errors_in_one_line(name),
         tqdm(desc="trying the model", unit="pass", **bar_options(progress, total=passes)) as bar,
     ):
-        bits_before = _sums_of_saved_tensors(model)
-        texts = random_texts(model, batches[0])
+        bits_before = sums_of_saved_tensors(model)
+        texts = texts_to_read(model, batches[0])
         first, clip_norm = _clipped_sum_of_batch(model, texts)
         again, _ = _clipped_sum_of_batch(model, texts, clip_norm)
         bar.update(2)
@@ -143,14 +140,14 @@ def refuse_mixing(
                 f"{by:.2g} clip norms, or has a loss that does not follow from its output layer: "
                 "no noise would cover that; must be another model"
             )
-        for tensor, bits in _sums_of_saved_tensors(model).items():
+        for tensor, bits in sums_of_saved_tensors(model).items():
             if not torch.equal(bits, bits_before[tensor]):
                 raise ValueError(
                     f"model: a {name} keeps something of what it reads in {tensor!r}, which is "
                     "saved with it, and no noise would cover that; must be another model"
                 )
         for lengths in batches[1:]:
-            texts = random_texts(model, lengths)
+            texts = texts_to_read(model, lengths)
             effect = partial(_effect_of_company, model, texts, clip_norm / 10, bar)
             if (by := distance_beyond_rounding(model, effect, allowed)) > allowed:
                 raise ValueError(
@@ -189,9 +186,11 @@ def long_text_tokens(longest: int) -> list[int]:
     return lengths[-max(2, MAX_LONG_TOKENS_AT_ONCE // longest) :]
 
 
-def _sums_of_saved_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The sum of bits of each tensor that is saved: weights, and buffers such as averages."""
-    return {name: sum_of_bits(x) for name, x in model.state_dict(keep_vars=True).items()}
+def longest_tried_tokens(model: nn.Module, max_text_tokens: int | None) -> int:
+    """The tokens of the longest text that is tried: ``max_text_tokens``, or by default
+    ``MAX_TOKENS_IF_UNLIMITED``, but no more than the model can read."""
+    wanted = max_text_tokens or MAX_TOKENS_IF_UNLIMITED
+    return min(wanted, interface.context_length(model) or wanted)
 
 
 def _layer_that_looks_ahead(model: nn.Module) -> str | None:
@@ -216,6 +215,12 @@ def random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
         ids = torch.randint(1, vocabulary, (n,), generator=generator)
         texts.append(torch.where(ids == padding, 1 + ids % (vocabulary - 1), ids).to(device))
     return texts
+
+
+def texts_to_read(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
+    """Random texts of which the model reads so many tokens: one that predicts the next token does
+    not read the last."""
+    return random_texts(model, [n + interface.is_causal(model) for n in lengths])
 
 
 def pad_texts(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -281,10 +286,10 @@ def _gradient_by_autograd(model: nn.Module, text: Tensor) -> list[Tensor]:
     """The gradient of a text by autograd, unpadded, from the model's own logits."""
     parameters = list(trainable_parameters(model).values())
     with torch.enable_grad():
-        output = interface.unwrap_model(model)(input_ids=text[None], use_cache=False)
-        logits = output.logits[0].float()
         causal = interface.is_causal(model)
-        loss = F.cross_entropy(logits[:-1], text[1:]) if causal else F.cross_entropy(logits, text)
+        read, predicted = (text[:-1], text[1:]) if causal else (text, text)
+        output = interface.unwrap_model(model)(input_ids=read[None], use_cache=False)
+        loss = F.cross_entropy(output.logits[0].float(), predicted)
         grads = torch.autograd.grad(loss, parameters, allow_unused=True)
     return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
 

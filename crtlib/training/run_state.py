@@ -56,6 +56,9 @@ class TrainingRun:
     updates: Counter[UpdateKind] = field(default_factory=Counter)
     non_finite: int = 0
     processes: int = 1
+    receipt: str = ""
+    """What ``on_start`` of :class:`crtlib.training.loop.Training` returned when the steps that are
+    in a checkpoint began."""
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint stores about the run, as JSON values."""

@@ -16,7 +16,8 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
+from types import MappingProxyType, NoneType, SimpleNamespace
 from typing import Any, Literal
 
 import torch
@@ -27,10 +28,20 @@ HOOKS_OF_ALL_MODULES = (
 )  # fmt: skip
 HOOKS_OF_A_MODULE = (*HOOKS_OF_ALL_MODULES, "_state_dict_hooks", "_state_dict_pre_hooks")
 """Hooks that take part in a module's passes, and hooks that decide which tensors are saved."""
+ATTRIBUTES_OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"_non_persistent_buffers_set"}
+"""What torch keeps in each module: its tensors, layers and hooks, which are sealed by themselves,
+and its mode, which each step sets."""
+ATTRIBUTES_OF_GENERATION = frozenset({"generation_config", "prepare_inputs_for_generation"})
+"""Attributes on which no pass of a model depends: a script may set how a model generates."""
+UNSEALED_ATTRIBUTES = ATTRIBUTES_OF_EVERY_MODULE | ATTRIBUTES_OF_GENERATION
+PLAIN_TYPES = frozenset(
+    (NoneType, bool, int, float, complex, str, bytes, torch.dtype, torch.device)
+)
 HOOKS_OF_A_PARAMETER = "_backward_hooks", "_post_accumulate_grad_hooks"
 PLACES = 1021
 """The number of places that a sum of bits tells apart: a prime, so that no row of a matrix is
 mistaken for another one."""
+_ABSENT = object()
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -98,13 +109,20 @@ class WeightSeal:
 @dataclass(frozen=True)
 class ReadingSeal:
     """How a model read texts when it was tried (:mod:`crtlib.training.probe`), and what it saves:
-    its modules, the functions that are set on each of them, and what is hooked to it. A hook that
-    is added later may let the texts of a batch change what one of them adds, or let a text be
-    saved, although no weight has changed.
+    its modules, the values of their attributes and settings, and what is hooked to them. What is
+    changed later may let the texts of a batch change what one of them adds, or let a text be saved,
+    although no weight has changed.
 
     >>> model = torch.nn.Linear(2, 1)
+    >>> model.is_causal = True
     >>> seal = ReadingSeal.of(model)
     >>> seal.refuse_changed_reading(model)
+    >>> model.is_causal = False
+    >>> seal.refuse_changed_reading(model)
+    Traceback (most recent call last):
+    ...
+    ValueError: model: a Linear was given another 'is_causal' since it was tried
+    >>> model.is_causal = True
     >>> _ = model.register_forward_hook(lambda layer, x, y: y - y.mean(0))
     >>> seal.refuse_changed_reading(model)
     Traceback (most recent call last):
@@ -113,6 +131,13 @@ class ReadingSeal:
     """
 
     marks: Mapping[str, tuple[object, ...]]
+    attributes: Mapping[str, Mapping[str, object]]
+    """The attributes of each module that are no tensors, by name: plain values and settings by
+    value, all else by what it is."""
+    changing: frozenset[tuple[str, str]] = frozenset()
+    """Attributes, by place and name, that the model itself changes as it reads."""
+    kept_alive: Mapping[int, object] = field(default_factory=dict, repr=False)
+    """Objects that are recognised by their ``id``, which no other may have while this one lives."""
 
     @classmethod
     def of(cls, model: nn.Module) -> ReadingSeal:
@@ -123,32 +148,98 @@ class ReadingSeal:
                 tuple(hooks_of_torch[f"_global{kind}"].values()) for kind in HOOKS_OF_ALL_MODULES
             )
         }
+        attributes: dict[str, dict[str, object]] = {}
+        values = _ValueReader()
         for name, module in model.named_modules():
             hooks = (tuple(getattr(module, kind).values()) for kind in HOOKS_OF_A_MODULE)
-            functions = tuple((k, value) for k, value in vars(module).items() if callable(value))
-            marks[f"module {name}"] = (
-                module, type(module), type(module).forward, functions, *hooks,
-            )  # fmt: skip
+            marks[f"module {name}"] = (module, type(module), type(module).forward, *hooks)
+            attributes[f"module {name}"] = {
+                attribute: value if type(value) in PLAIN_TYPES else values.read(value, attribute)
+                for attribute, value in vars(module).items()
+                if attribute not in UNSEALED_ATTRIBUTES and not isinstance(value, Tensor)
+            }
         for name, p in model.named_parameters():
             hooks_by_kind = (getattr(p, kind, None) or {} for kind in HOOKS_OF_A_PARAMETER)
             marks[f"parameter {name}"] = tuple(tuple(hooks.values()) for hooks in hooks_by_kind)
-        return cls(marks)
+        return cls(marks, attributes, kept_alive=values.kept_alive)
+
+    def without_what_reading_changes(self, before: ReadingSeal) -> ReadingSeal:
+        """This seal without the attributes that are other ones than in ``before``, when nothing but
+        the model itself has run in between: what a library counts, or keeps for the next pass."""
+        return replace(self, changing=frozenset(before._changed_attributes(self)))
+
+    def _changed_attributes(self, now: ReadingSeal) -> Iterator[tuple[str, str]]:
+        """The attributes, by place and name, that are other ones ``now``, or are gone or new."""
+        for place in self.attributes.keys() & now.attributes.keys():
+            then, current = self.attributes[place], now.attributes[place]
+            if then != current:
+                for name in then.keys() | current.keys():
+                    if then.get(name, _ABSENT) != current.get(name, _ABSENT):
+                        yield place, name
 
     def refuse_changed_reading(self, model: nn.Module) -> None:
-        """Raise ValueError, naming the module, if something else would be called now.
+        """Raise ValueError, naming the module, if something else would be called now, or if an
+        attribute or a setting that was sealed has another value.
 
         Guarantee:
-            Test: ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``.
+            Tests: ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``,
+            ``tests/training/test_own_loop.py::test_an_attribute_of_a_layer_is_as_it_was_tried``.
         """
-        now = ReadingSeal.of(model).marks
-        for place in sorted(self.marks.keys() | now.keys()):
-            if self.marks.get(place) != now.get(place):
-                name = place.removeprefix("module ").removeprefix("parameter ")
-                what = repr(name) if name else f"a {type(model).__name__}"
-                raise ValueError(
-                    f"model: {what} was hooked, replaced or given another forward since it was "
-                    "tried"
-                )
+        now = ReadingSeal.of(model)
+        called = "was hooked, replaced or given another forward"
+        changes = [
+            (place, called)
+            for place in self.marks.keys() | now.marks.keys()
+            if self.marks.get(place) != now.marks.get(place)
+        ]
+        changes += [
+            (place, called if name == "forward" else f"was given another {name!r}")
+            for place, name in set(self._changed_attributes(now)) - self.changing
+        ]
+        for place, change in sorted(changes):
+            name = place.removeprefix("module ").removeprefix("parameter ")
+            what = repr(name) if name else f"a {type(model).__name__}"
+            raise ValueError(f"model: {what} {change} since it was tried")
+
+
+@dataclass
+class _ValueReader:
+    """Reads values so that they can be compared later; settings that modules share are read once.
+    Values that can be changed in place are copied."""
+
+    kept_alive: dict[int, object] = field(default_factory=dict)
+    _settings: dict[int, object] = field(default_factory=dict)
+
+    def read(self, value: Any, name: str = "") -> object:
+        """What is compared of ``value``, which an object holds under this name."""
+        if isinstance(value, Tensor) or name in ATTRIBUTES_OF_GENERATION:
+            return None  # the bits of tensors are sealed by themselves
+        kind = type(value)
+        if kind in PLAIN_TYPES or callable(value):
+            return value
+        if isinstance(value, set | frozenset):
+            return kind, frozenset(value)
+        if isinstance(value, list | tuple):
+            return kind, tuple(self.read(x) for x in value)
+        if isinstance(value, dict | MappingProxyType):
+            return kind, {key: self.read(x, str(key)) for key, x in value.items()}
+        if name in ("config", "peft_config") or _holds_settings(value):
+            if id(value) not in self._settings:
+                self._settings[id(value)] = kind  # if it holds itself
+                held = vars(value).items()
+                self._settings[id(value)] = kind, {key: self.read(x, key) for key, x in held}
+            return self._settings[id(value)]
+        self.kept_alive[id(value)] = value
+        return kind, id(value)
+
+
+def _holds_settings(value: object) -> bool:
+    """Whether an object is a bundle of values, such as the ``config`` of ``transformers``."""
+    return hasattr(value, "__dict__") and (
+        isinstance(value, SimpleNamespace)
+        or is_dataclass(value)
+        or type(value).__name__.endswith("Config")
+    )
 
 
 @dataclass(frozen=True)
@@ -290,14 +381,24 @@ def _tensors_by_name(model: nn.Module) -> dict[str, Tensor]:
 
 def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors of a module that are neither parameters nor buffers: attributes, and items of
-    lists and dicts among the attributes. What is registered is in dicts whose names begin with an
-    underscore, which are skipped."""
+    lists and dicts among the attributes, however deep. What is registered is in dicts whose names
+    begin with an underscore, which are skipped."""
     for name, value in vars(module).items():
         if isinstance(value, Tensor):
             yield name, value
         elif isinstance(value, list | tuple | dict) and not name.startswith("_"):
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            yield from ((f"{name}.{key}", x) for key, x in items if isinstance(x, Tensor))
+            yield from _tensors_inside(value, name)
+
+
+def _tensors_inside(held: list[Any] | tuple[Any, ...] | dict[Any, Any], name: str) -> Iterator[
+    tuple[str, Tensor]
+]:  # fmt: skip
+    """The tensors inside of a list or dict with this name."""
+    for key, x in held.items() if isinstance(held, dict) else enumerate(held):
+        if isinstance(x, Tensor):
+            yield f"{name}.{key}", x
+        elif isinstance(x, list | tuple | dict):
+            yield from _tensors_inside(x, f"{name}.{key}")
 
 
 def _learned_tensors(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
@@ -337,6 +438,11 @@ def _mark_tensor(x: Tensor) -> tuple[int, int, bool]:
     place."""
     which = (id(x), x._version) if isinstance(x, nn.Parameter) else (0, 0)
     return *which, x.requires_grad
+
+
+def sums_of_saved_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The sum of bits of each tensor that is saved: weights, and buffers such as averages."""
+    return {name: sum_of_bits(x) for name, x in model.state_dict(keep_vars=True).items()}
 
 
 def sum_of_bits(x: Tensor) -> Tensor:

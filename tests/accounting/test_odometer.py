@@ -5,13 +5,14 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from confide import odometer, odometer_lines, spending, text_registry
 from confide.training import odometer_run
 from crtlib.accounting import privacy_cost
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.events import SampledGaussian, count_private_steps
 from crtlib.checks import DamagedError
 from crtlib.text import corpora, customersim, jsonl
 
@@ -74,12 +75,12 @@ def test_a_line_that_is_lost_or_changed_shows(tmp_path, harm, says):
 
 def test_a_started_run_counts_in_full_and_once(tmp_path):
     first = add(tmp_path)
-    odometer.add_later_entry(tmp_path, first, state="started", events=(STEP, STEP))  # it went on
-    odometer.add_later_entry(tmp_path, first, state="finished")
+    went_on = odometer.add_later_entry(tmp_path, first, state="started", events=(STEP, STEP))
+    odometer.add_later_entry(tmp_path, went_on, state="finished")
     add(tmp_path, "b")
     whole = spending.sum_spending(odometer.read_entries(tmp_path))
-    assert (whole.runs, whole.events) == (2, (STEP, STEP))
-    assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").events == (STEP,)
+    assert (whole.runs, whole.events) == (2, (STEP, STEP, STEP))
+    assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").events == (STEP, STEP)
     assert spending.sum_spending(odometer.read_entries(tmp_path), run="a").events == ()
 
 
@@ -318,7 +319,7 @@ def test_a_killed_process_leaves_no_dead_folder(tmp_path):
 MANY = """
 import sys
 from confide import odometer, text_registry
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.events import SampledGaussian, count_private_steps
 spend = {"unit": "turn", "method": "crt", "relation": "replace", "screening": "5" * 64,
          "gamma": 0.05, "delta2": 0.01, "holds": {}, "void": (),
          "events": (SampledGaussian(0.02, 1.5, 200),)}
@@ -518,3 +519,17 @@ def test_a_broken_odometer_beside_a_text_is_named_and_stops_the_training(tmp_pat
     assert code == 2 and error.count("\n") == 1 and not (tmp_path / "m").exists()
     assert "T-january.odometer is for this text, too, and cannot be read (entry 1 does not" in error
     assert len(odometer.read_entries(tmp_path / "T.jsonl.odometer")) == 1
+
+
+def test_no_later_line_of_a_run_says_less(tmp_path):
+    """Once: the last line of a run counted, also where an earlier one stated more steps."""
+    folder = tmp_path / "c.odometer"
+    one, other = SampledGaussian(0.1, 1.0, 80), SampledGaussian(0.2, 1.0, 7)
+    add(folder, events=(one, other))
+    add(folder, events=(replace(one, steps=30),))
+    add(folder, state="finished", events=(replace(one, steps=30), replace(one, steps=10)))
+    entries = odometer.read_entries(folder)
+    spent = count_private_steps(spending.sum_spending(entries).events)
+    assert spent == {(1.0, 0.1): 80, (1.0, 0.2): 7}
+    told = spending.report_spending(spending.SpendingHistory(tuple(entries)), delta=1e-5)
+    assert told["runs"][0]["epsilon"] == told["together"]["epsilon"]

@@ -27,7 +27,7 @@ def test_two_trainings_at_once_have_one_odometer(tmp_path):
     assert sorted(c["spent_before"]["runs"] for c in made) == [0, 1]
 
 
-def stop_after_one_epoch(monkeypatch, text, out, then=None):
+def stop_after_one_epoch(monkeypatch, text, out, then=None, **options):
     """A training that is stopped after its first epoch, when it has done what ``then`` is."""
     whole, calls = study_run.measure_utility, []
 
@@ -41,7 +41,7 @@ def stop_after_one_epoch(monkeypatch, text, out, then=None):
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(study_run, "measure_utility", stop)
-        trainings.train(text, out=out, **TWO_EPOCHS)
+        trainings.train(text, out=out, **(TWO_EPOCHS | options))
 
 
 TWO_EPOCHS = CRT | {"epochs": 2}
@@ -90,6 +90,35 @@ def test_a_copied_checkpoint_makes_another_run(tmp_path, monkeypatch):
     for name in ("two", "one"):
         made = make_certificate(tmp_path / name, tmp_path / f"{name}.html")
         assert (made["verdict"], made["spent_before"]["runs"]) == ("holds", 1)
+
+
+def test_a_checkpoint_of_a_backup_takes_back_no_step(tmp_path, monkeypatch):
+    """Once: a training that had begun its first epochs several times went on from a backup, and its
+    ledger and certificate had the steps of one start alone."""
+    text, out = write_simulated_text(tmp_path / "c.jsonl"), tmp_path / "one"
+    work = tmp_path / "one.work"
+
+    def entered():
+        (home,) = tmp_path.glob("*.odometer")
+        return [sum(x.steps for x in e.events) for e in odometer.read_entries(home)]
+
+    three = TWO_EPOCHS | {"epochs": 3}
+    stop_after_one_epoch(monkeypatch, text, out, **three)
+    shutil.copytree(work, tmp_path / "backup")
+    stop_after_one_epoch(monkeypatch, text, out, **three)
+    stop_after_one_epoch(monkeypatch, text, out, **three)
+    steps = entered()
+    shutil.rmtree(work)
+    shutil.copytree(tmp_path / "backup", work)
+    trained = trainings.train(text, out=out, **three)
+    later = entered()
+    in_all = steps[-1] + 2 * steps[0] // 3  # of an epoch that ended, two were left
+    assert later == [*steps, in_all, in_all] and later == sorted(later)
+    assert sum(e.steps for e in trained.run.events) == in_all
+    made = make_certificate(out, tmp_path / "one.html")
+    assert made["verdict"] == "holds"
+    private = [p for p in made["mechanism"]["phases"] if p["kind"] == "private"]
+    assert sum(p["steps"] for p in private) == in_all
 
 
 def test_a_folder_is_used_by_one_training(tmp_path, monkeypatch, run):

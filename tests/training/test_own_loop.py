@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from crtlib.models import pretrained
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.training.loop import Step, Training, train_model
 from crtlib.training.phases import PrivatePhase, PublicPhase
 from crtlib.training.run_state import TrainingState
 from tests.training.test_loop import PARTS, SPEC, flat, schedule
+from tests.training.test_probe import tiny
 
 GPT2 = ModelSpec("gpt2", 20, hidden=8, layers=1, heads=2, context=12)
 NOISE = {"noise_multiplier": 1.0, "clip_norm": 0.5, "normaliser": 4.0, "learning_rate": 1e-3}
@@ -360,16 +362,139 @@ def test_what_is_saved_is_what_was_tried():
 
 @pytest.mark.parametrize("end", ["finish", "stop"])
 def test_the_settings_of_a_model_are_those_of_the_beginning(end):
-    """Once: a script wrote a message into ``config``, which is released beside the weights."""
+    """Once: a script wrote a message into ``config``, which is released beside the weights. Where
+    noise is added the next step refuses that."""
     model = build_model(GPT2, 0)
     said = model.config.to_json_string()
-    training = begin(model)
+    training = begin(model, PHASES[:1])
     for step in training:
         step()
         model.config.note = "my number is 17"
     model.config.n_inner = 109121
     getattr(training, end)()
     assert model.config.to_json_string() == said
+
+
+def another_attribute(model):
+    model.transformer.h[0].attn.is_causal = False
+
+
+def another_setting(model):
+    model.config.scale_attn_weights = False
+
+
+def another_item(model):
+    model.transformer.h[0].kept[0] = 2
+
+
+def a_new_attribute(model):
+    model.transformer.h[0].mlp.note = "my number is 17"
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (another_attribute, "'transformer.h.0.attn' was given another 'is_causal'"),
+        (another_setting, "a GPT2LMHeadModel was given another 'config'"),
+        (another_item, "'transformer.h.0' was given another 'kept'"),
+        (a_new_attribute, "'transformer.h.0.mlp' was given another 'note'"),
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_an_attribute_of_a_layer_is_as_it_was_tried(change, place, last):
+    """Once: a script made attention look ahead after the first step, no seal saw that, and one text
+    moved the sum by 158 clip norms."""
+    model = build_model(GPT2, 0)
+    model.transformer.h[0].kept = [1]
+    training = begin(model, [RARE])
+    with pytest.raises(ValueError, match=f"^model: .*{place} since it was tried$"):
+        for step in training:
+            step()
+            if step.number == (2 if last else 1):
+                change(model)
+    with pytest.raises(ValueError, match="tried$" if last else "left"):
+        training.finish()
+
+
+@pytest.mark.parametrize("optimizer", ["a script", "an optimizer"])
+def test_a_function_that_is_changed_between_steps_is_found_when_the_phase_ends(
+    optimizer, monkeypatch
+):
+    """A function that layers call is no part of the model, so the model is tried again."""
+    plain = nn.functional.layer_norm
+
+    def patch():
+        mixing = lambda x, *more, **named: plain(x - x.mean(0), *more, **named)  # noqa: E731
+        monkeypatch.setattr(nn.functional, "layer_norm", mixing)
+
+    class Patching(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step()
+            if any(p.grad is not None for p in self.param_groups[0]["params"]):
+                patch()
+
+    with pytest.raises(ValueError, match="lets the other texts of a batch change what one adds"):
+        if optimizer == "an optimizer":
+            begin(phases=[RARE], optimizer=lambda p: Patching(p, lr=1.0)).take_all()
+        for step in begin(phases=[RARE]):
+            step()
+            patch()
+
+
+READERS = {
+    "gpt2": {}, "llama": {}, "qwen2": {}, "qwen3": {}, "gemma2": {}, "gemma3_text": {},
+    "gpt_neox": {}, "mistral": {},
+    "llama, dynamic": {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4,
+                                           "factor": 2.0}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+@pytest.mark.parametrize("kind", READERS)
+def test_what_a_library_keeps_as_it_reads_is_no_change(kind, adapters):
+    """Reading, generating and measuring between two private steps changes nothing that is sealed;
+    neither does checkpointing of gradients."""
+    model = tiny(kind.partition(",")[0], **READERS[kind])
+    if adapters:
+        model = pretrained.with_lora(model, 2, seed=0)
+    else:
+        pretrained.with_gradient_checkpointing(model)
+    training = begin(model, [RARE])
+    for step in training:
+        step()
+        if kind != "llama, dynamic":  # whose table of positions an evaluation may rebuild
+            evaluate(model)
+        with torch.no_grad():
+            model(input_ids=torch.arange(9)[None], labels=torch.arange(9)[None])
+    training.finish()
+
+
+def test_what_a_layer_counts_as_it_reads_is_no_change():
+    """As a library's counters and caches; what another layer has is sealed."""
+    model = build_model(GPT2, 0)
+    layer = model.transformer.h[0]
+    layer.passes = 0
+    layer.register_forward_hook(lambda layer, *_: setattr(layer, "passes", layer.passes + 1))
+    training = begin(model, [RARE])
+    for step in training:
+        step()
+        layer.passes += 1
+    training.finish()
+    with pytest.raises(ValueError, match=r"given another 'passes'"):
+        for step in begin(build_model(GPT2, 0), [RARE]):
+            step()
+            training = step._training
+            training.model.transformer.h[0].passes = 1
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_a_recurrent_model_keeps_nothing_between_steps(kind):
+    model = build_model(ModelSpec(kind, vocab_size=20, embedding=4, hidden=5), 0)
+    training = begin(model)
+    for step in training:
+        step()
+        model(torch.arange(9)[None])
+    training.finish()
 
 
 def mix(layer, inputs, out):
@@ -409,12 +534,13 @@ def test_a_weight_that_a_step_writes_as_it_reads_is_refused():
     and so tells which they were, without noise."""
     for late in (False, True):
         model = build_model(SPEC, 0)  # a recurrent one is not tried
-        training = begin(model, PHASES[1:])
-        steps = iter(training)
+        model.embedding.max_norm = None if late else 1e-3
+        steps = iter(begin(model, PHASES[1:]))
         if late:
             next(steps)()
-        model.embedding.max_norm = 1e-3
-        with pytest.raises(ValueError, match="a weight was changed by what a step read"):
+            model.embedding.max_norm = 1e-3
+        said = "given another 'max_norm'" if late else "a weight was changed by what a step read"
+        with pytest.raises(ValueError, match=said):
             for step in steps:
                 step()
 

@@ -1,5 +1,7 @@
 """A model that lets one text of a batch decide about others is refused before it has read any."""
 
+import contextlib
+
 import pytest
 import torch
 import transformers
@@ -380,6 +382,53 @@ def test_a_training_is_refused_before_its_first_step():
             on_start=lambda *_: started.append(1),
         )  # fmt: skip
     assert not started
+
+
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [
+        (40, r"^max_text_tokens=40: the longest point has 49 tokens; .* at least 48$"),
+        (None, "in a batch with one of 48 tokens"),
+        (48, "in a batch with one of 48 tokens"),
+    ],
+)
+def test_no_text_is_longer_than_what_was_tried(most, said):
+    """Once: a model was tried on the length that was named, or on 256 tokens, and then read texts
+    of any length, by whose company one text moved the sum by eight clip norms."""
+    phases = schedules.dpsgd_phases(epochs=1, private=PRIVATE)
+    rows = {"private": [[5, 6, 7]] * 7 + [[5, 6, 7] * 16 + [5]]}
+    with pytest.raises(ValueError, match=said):
+        loop.Training(longrope(), phases, rows, seed=0, max_text_tokens=most)
+    loop.Training(longrope(), phases, {"private": [[5] * 33] * 8}, seed=0)  # reads 32 of each
+
+
+@pytest.mark.parametrize(("longest", "refused"), [(32, False), (33, True)])
+def test_the_last_token_that_is_read_is_tried(longest, refused):
+    """Once: of the longest text, a training read one token more than the trial."""
+    with pytest.raises(ValueError, match="33 tokens") if refused else contextlib.nullcontext():
+        refuse_mixing(longrope(), max_text_tokens=longest)
+
+
+@pytest.mark.parametrize("read", [12, 13])
+def test_losses_are_tried_on_all_that_they_read(read):
+    """Of a point, losses read the last token as well."""
+    model = build_model(ModelSpec("gpt2", 20, hidden=8, layers=1, heads=2, context=12), seed=0)
+    phases = schedules.dpsgd_phases(epochs=1, private=PRIVATE)
+    training = loop.Training(model, phases, {"private": [[5] * read] * 8}, seed=0)
+    tried = []
+
+    def losses(model, batch):
+        tried.append(batch["input_ids"].shape[1])
+        inputs = {k: batch[k] for k in ("input_ids", "attention_mask", "position_ids")}
+        return model(**inputs).logits.logsumexp(-1).mean(1)
+
+    if read > 12:
+        with pytest.raises(ValueError, match=r"^losses: read every token .* 13; .* most 12"):
+            training.try_losses(losses)
+    else:
+        with contextlib.suppress(ValueError):  # it reads padding, too
+            training.try_losses(losses)
+        assert max(tried) == read
 
 
 def test_a_model_is_left_as_it_was():
