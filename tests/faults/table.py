@@ -565,7 +565,7 @@ LOOP = rows(
      "crtlib.training.loop:Training.__init__",
      "self._max_text_tokens = max_text_tokens or read_at_once",
      "self._max_text_tokens = max_text_tokens or 16",
-     "training/test_probe.py::test_no_text_is_longer_than_what_was_tried"),
+     "training/test_probe.py::test_no_text_is_longer_than_what_was_tried[default]"),
     ("the last token that is read is not tried", "crtlib.training.probe:texts_to_read",
      "n + interface.is_causal(model)", "n",
      "training/test_probe.py::test_the_last_token_that_is_read_is_tried"),

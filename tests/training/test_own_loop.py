@@ -436,9 +436,10 @@ def test_a_function_that_is_changed_between_steps_is_found_when_the_phase_ends(
     with pytest.raises(ValueError, match="lets the other texts of a batch change what one adds"):
         if optimizer == "an optimizer":
             begin(phases=[RARE], optimizer=lambda p: Patching(p, lr=1.0)).take_all()
-        for step in begin(phases=[RARE]):
-            step()
-            patch()
+        else:
+            for step in begin(phases=[RARE]):
+                step()
+                patch()
 
 
 READERS = {
@@ -476,6 +477,7 @@ def test_what_a_layer_counts_as_it_reads_is_no_change():
     layer.passes = 0
     layer.register_forward_hook(lambda layer, *_: setattr(layer, "passes", layer.passes + 1))
     training = begin(model, [RARE])
+    assert training._reading_seal.changing == {("module transformer.h.0", "passes")}
     for step in training:
         step()
         layer.passes += 1

@@ -391,6 +391,7 @@ def test_a_training_is_refused_before_its_first_step():
         (None, "in a batch with one of 48 tokens"),
         (48, "in a batch with one of 48 tokens"),
     ],
+    ids=["too few", "default", "named"],
 )
 def test_no_text_is_longer_than_what_was_tried(most, said):
     """Once: a model was tried on the length that was named, or on 256 tokens, and then read texts
