@@ -13,6 +13,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import confide
 from confide import odometer
+from confide.assumption_sentences import (
+    Assumption,
+    is_of_earlier_model,
+    read_assumption,
+    states_kind,
+)
 from confide.release import certify, file_sources, released_folder, seal, verify
 from confide.reports import certificate_pages
 from confide.training import train_on_corpus, training_summary
@@ -325,11 +331,11 @@ def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch
                 step()
             made[name] = session.close()
     train_for_command(text, out=tmp_path / "third", **CRT)
-    said = file_sources.script_assumption(script)
+    said = Assumption("script", script.name, script.sha256).sentence()
     assert re.search(r" \(SHA-256 [0-9a-f]{64}\), which took the steps, taught the model", said)
     assert " beside them, kept nothing of one text for the loss of another, let no text" in said
     assert ", and did not change how the model reads" in said
-    before = said.removesuffix(file_sources.NOTHING_KEPT)  # as lines of 0.4 say it
+    before = said.partition(", kept nothing of one text")[0]  # as lines of 0.4 say it
     assert f"; assumed: {said}" in made["first"].promise
     values = {name: certified(tmp_path / name) for name in ("first", "second", "third")}
     earlier = said.replace("which took the steps, taught the model nothing of this text",
@@ -337,7 +343,7 @@ def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch
                            "text")  # fmt: skip
     scripts = [[x for x in v["assumed"] if "took the steps" in x] for v in values.values()]
     assert scripts == [[said], [said, earlier], [earlier]]
-    assert file_sources.assumption_of_earlier(before, same_text=True) == earlier
+    assert read_assumption(before).of_earlier_model(same_text=True).sentence() == earlier
     page = " ".join((tmp_path / "first.html").read_text().split())
     assert f"It is assumed that {said}" in page and "compared before and after each step" in page
     value = values["first"]
@@ -389,7 +395,8 @@ def test_a_script_is_named_whoever_takes_the_steps(way, talk, tmp_path):
                 for step in session.training:
                     step()
             session.close()
-    said = file_sources.script_assumption(file_sources.script_source())
+    script = file_sources.script_source()
+    said = Assumption("script", script.name, script.sha256).sentence()
     assert said in certified(tmp_path / "m")["assumed"]
 
 
@@ -415,8 +422,9 @@ def test_every_script_that_took_a_step_is_named(moved, talk, tmp_path, monkeypat
         with confide.Session(text, out=out, **CRT) as session:
             next(iter(session))()
     train_for_command(text, out=out, **CRT)
-    said = [x for x in certified(out)["assumed"] if file_sources.TOOK_STEPS in x]
-    assert file_sources.script_assumption(script) in said and len(said) == 3
+    assumed = [x for x in certified(out)["assumed"] if states_kind(x, "script")]
+    said = [x for x in assumed if not is_of_earlier_model(x)]
+    assert Assumption("script", script.name, script.sha256).sentence() in said and len(said) == 3
     assert {"again.py", "last.py"} < {x.partition(" (")[0] for x in said}
 
 

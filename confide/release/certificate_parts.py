@@ -13,6 +13,7 @@ from confide.release.assumptions import (
     assume_of_earlier_texts,
     assume_of_labels,
     assume_of_models_from_outside,
+    state_assumptions,
 )
 from confide.release.certifiable_run import CertifiableRun
 from confide.release.composed_promise import (
@@ -149,7 +150,7 @@ def collect_certificate_parts(
             ),
             *declare_of_earlier_models(spent),
         ],
-        "assumed": list(dict.fromkeys(assumed)),  # two models may assume the same
+        "assumed": state_assumptions(assumed),
         "searched": {"trials": record["searched"]["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
         "spent_before": _describe_spending(trained, spent, promise, key),

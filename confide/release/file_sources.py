@@ -20,22 +20,9 @@ UnitInterval = Annotated[float, Field(ge=0, le=1)]
 PrivacyUnit = Literal["turn", "dialogue", "user"]
 SourceType = TypeVar("SourceType")
 
-NOT_READ = " had not read this text"
-NOT_MADE_FROM = " was not made from this text"
-ONE_NAME = "no two names in this text are of one person"
-"""What a promise to a person assumes: somebody with two names would count as two people."""
-TAUGHT_A_POLICY = " taught a policy"
-TOOK_STEPS = ", which took the steps, taught the model nothing of this text beside them"
-NOTHING_KEPT = (
-    ", kept nothing of one text for the loss of another, let no text choose a learning rate, and "
-    "did not change how the model reads"
-)
-"""The end of what is assumed of a script."""
-EARLIER_ENDS = (
-    ", kept nothing of one text for the loss of another, and let no text choose a learning rate",
-)
-"""What stands in its place in odometer lines of earlier versions; those before November 2026 have
-neither."""
+NAME_BESIDE_COUNTED = "apart from the earlier models that are counted, "
+"""How ``release.json`` marked, in its name, a base that stands beside counted models, until
+``beside_counted`` did."""
 
 
 POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
@@ -122,11 +109,18 @@ class BaseSource:
     """An earlier model from which a run started. ``lineage`` is "known" for one whose run is known
     and counted as having read this text; "elsewhere" for one whose run is known to have read other
     text; "outside" for one made elsewhere; "unknown" for one made by crtlib in an unknown run. Of
-    models from "elsewhere" or "outside" it is assumed that they never read this text."""
+    models from "elsewhere" or "outside" it is assumed that they never read this text.
+    ``beside_counted``: it started itself from models that are counted; the rest is assumed."""
 
     name: str
     lineage: Literal["known", "elsewhere", "outside", "unknown"]
     kind: Literal["base"] = "base"
+    beside_counted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name.startswith(NAME_BESIDE_COUNTED):
+            object.__setattr__(self, "name", self.name.removeprefix(NAME_BESIDE_COUNTED))
+            object.__setattr__(self, "beside_counted", True)
 
 
 @dataclass(frozen=True)
@@ -216,93 +210,12 @@ class TaughtSource:
     kind: Literal["taught"] = "taught"
 
 
-def teaching_assumption(source: TaughtSource) -> str:
-    """What is assumed about the people who taught a policy. What they wrote decided how others are
-    read, so nothing is proved for them.
-
-    >>> teaching_assumption(TaughtSource(0))
-    'nobody of this text taught a policy under another name'
-    >>> teaching_assumption(TaughtSource(15)).partition(" masking")[0]
-    'for the people of this text who taught a policy, at most 15,'
-    """
-    if source.people == 0:
-        return f"nobody of this text{TAUGHT_A_POLICY} under another name"
-    # Some of those who are counted may be held out of training.
-    most = "" if source.people is None else f", at most {source.people:,},"
-    return (
-        f"for the people of this text who{TAUGHT_A_POLICY}{most} masking one of their secrets "
-        "would change no label elsewhere, the policy passes over no larger share of their secrets, "
-        "and nobody else of this text taught one"
-    )
-
-
-def says_people_taught(sentence: str) -> bool:
-    """Whether a model's assumption says that people of its text taught a policy. Nothing is proved
-    for those people, and no odometer line says who they are.
-
-    >>> says_people_taught(teaching_assumption(TaughtSource(3)))
-    True
-    >>> says_people_taught(teaching_assumption(TaughtSource(0)))
-    False
-    """
-    return TAUGHT_A_POLICY in sentence and not sentence.startswith("nobody ")
-
-
 def script_source() -> ScriptSource:
     """The program that is running, by its file; a notebook has none."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if path is None or not Path(path).is_file():
         return ScriptSource("a notebook or console", "")
     return ScriptSource(plain_name(Path(path).name), hash_file(path))
-
-
-def script_assumption(script: ScriptSource) -> str:
-    """What is assumed about the script that took the steps. A custom loss is tested before the
-    first step. No test can show that it keeps no state at a later step, such as a number or a
-    tensor that learns, that a learning rate does not depend on the model's results on held-out
-    text, or that no function that layers call was another one for a while.
-
-    >>> script_assumption(ScriptSource("run.py", "")).rpartition(", ")[2]
-    'and did not change how the model reads'
-    """
-    known = f" (SHA-256 {script.sha256})" if script.sha256 else ""
-    return f"{script.name}{known}{TOOK_STEPS}{NOTHING_KEPT}"
-
-
-def independence_assumption(name: str) -> str:
-    """What is assumed about something that the releaser supplied."""
-    return name + NOT_MADE_FROM
-
-
-def assumption_of_earlier(sentence: str, *, same_text: bool) -> str:
-    """An earlier model's assumption, worded for a later model on the ``same_text`` or on another.
-
-    >>> assumption_of_earlier("gpt2 had not read this text", same_text=True)
-    'gpt2, from which an earlier model started, had not read this text'
-    >>> assumption_of_earlier("a.txt was not made from this text", same_text=False)
-    'a.txt was not made from the text of an earlier model that it screened'
-    """
-    if sentence == ONE_NAME:
-        return sentence if same_text else sentence.replace("this text", "an earlier model's text")
-    if sentence.endswith(NOT_READ):
-        name, text = sentence.removesuffix(NOT_READ), "this text" if same_text else "its text"
-        return f"{name}, from which an earlier model started, had not read {text}"
-    script = sentence
-    for end in (NOTHING_KEPT, *EARLIER_ENDS):
-        script = script.removesuffix(end)
-    if script.endswith(TOOK_STEPS):
-        name, text = script.removesuffix(TOOK_STEPS), "this text" if same_text else "its text"
-        return (
-            f"{name}, which took the steps of an earlier model, taught it nothing of {text} beside "
-            f"them{NOTHING_KEPT}"
-        )
-    if TAUGHT_A_POLICY in sentence:
-        told = sentence if same_text else sentence.replace("this text", "its text")
-        return f"{told} (of an earlier model)"
-    if same_text:
-        return f"{sentence}, which it screened for an earlier model"
-    name = sentence.removesuffix(NOT_MADE_FROM)
-    return f"{name} was not made from the text of an earlier model that it screened"
 
 
 FileSource = (

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from confide import spending, text_registry
+from confide.assumption_sentences import Assumption, states_kind
 from confide.odometer_lines import PLAN_METHOD, OdometerEntry
-from confide.release import assumptions, certificate_parts, file_sources, rate_bounds
+from confide.release import assumptions, certificate_parts, rate_bounds
 from confide.release.composed_promise import round_bound_up, round_chance_up
 from confide.reports import html
 from confide.text import text_sizes
@@ -94,7 +95,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     assumed = [
         *assumptions.assume_of_earlier_models(spent, text),
         *assumptions.assume_of_earlier_texts(spent.private, text),
-        file_sources.ONE_NAME,
+        Assumption("one_name"),
     ]
 
     sizes = _points_of(spent, spent.groups("user", longest), held)
@@ -130,7 +131,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         },
         "forgotten": registry.count_forgotten_texts(text),
         "struck": spent.excluded_runs,
-        "assumed": list(dict.fromkeys(assumed)),
+        "assumed": assumptions.state_assumptions(assumed),
         "treated_as_public": [
             *certificate_parts.list_known_of_earlier_models(spent, (), text),
             *(certificate_parts.ALWAYS_KNOWN if spent.private else ()),
@@ -141,7 +142,9 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
 
 def _taught_by_people(entries: Sequence[OdometerEntry]) -> list[OdometerEntry]:
     """The runs whose search was taught by people of their text, and those that started from one."""
-    taught = [e for e in entries if any(map(file_sources.says_people_taught, e.assumed))]
+    taught = [
+        e for e in entries if any(states_kind(sentence, "people_taught") for sentence in e.assumed)
+    ]
     for e in entries:  # in order, so a model comes before any that starts from it
         weights = {x for made in taught for x in (made.model, made.tensors)} - {None}
         if e not in taught and {e.base, e.base_tensors} & weights:

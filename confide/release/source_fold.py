@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
+from confide.assumption_sentences import Assumption
 from confide.release.file_sources import (
-    NOT_READ,
-    ONE_NAME,
     RAW_TEXT_SCREENING,
     BaseSource,
     BroughtSource,
@@ -27,18 +26,17 @@ from confide.release.file_sources import (
     SourceType,
     StoppedSource,
     TaughtSource,
-    independence_assumption,
-    script_assumption,
-    teaching_assumption,
 )
 from crtlib.accounting.events import SampledGaussian
+
+AssumableSource = BaseSource | BroughtSource | ScriptSource | TaughtSource
 
 
 @dataclass(frozen=True)
 class FilesPromise:
     """What a set of files promises together: the ``kind``, the private steps, and upper bounds on
     the share of secrets that leave a trace (``gamma``) or were learned without noise (``delta2``).
-    The promise is void if any sentence in ``assumed`` is false."""
+    The promise is void if anything in ``assumed`` is false."""
 
     kind: Literal["none", "dp", "bayesian_confidentiality", "secret_protection"]
     unit: PrivacyUnit = "turn"
@@ -51,7 +49,7 @@ class FilesPromise:
     masks_copies: bool = True
     plan: PlannedSource | None = None
     declared: tuple[DeclaredSource | StoppedSource, ...] = ()
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[Assumption, ...] = ()
     void: tuple[str, ...] = ()
 
 
@@ -95,12 +93,11 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     public = {name: rate for rate, name in sorted(charged)}  # the larger of a screening's two rates
     traces = min(1.0, math.fsum(gamma.values()))
     delta2 = min(1.0, math.fsum(public.values()))
-    assumed = [b.name + NOT_READ for b in bases if b.lineage in ("outside", "elsewhere")]
-    assumed += [independence_assumption(s.name) for s in those(BroughtSource)]
-    assumed += [script_assumption(s) for s in those(ScriptSource)]
-    assumed += [teaching_assumption(s) for s in those(TaughtSource)]
-    of_people = [s.unit == "user" for s in noised] + [s.of_people for s in plans]
-    assumed += [ONE_NAME] * any(of_people)
+    assumable: list[AssumableSource] = [*bases]
+    assumable += [*those(BroughtSource), *those(ScriptSource), *those(TaughtSource)]
+    assumed = [a for source in assumable if (a := assumption_of_source(source))]
+    if any(s.unit == "user" for s in noised) or any(s.of_people for s in plans):
+        assumed.append(Assumption("one_name"))  # somebody with two would count as two people
     common: dict[str, Any] = {"declared": (*those(DeclaredSource), *those(StoppedSource)),
                               "assumed": tuple(assumed), "void": tuple(void)}  # fmt: skip
     if plans:
@@ -123,6 +120,33 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
         any(s.hides_copies for s in noised),
         **common,
     )
+
+
+def assumption_of_source(source: AssumableSource) -> Assumption | None:
+    """What is assumed about a source; None: nothing.
+
+    What people who taught a policy wrote decided how others are read, so nothing is proved for
+    them. Some of those who are counted may be held out of training, so their number is a bound.
+
+    A custom loss of a script is tested before the first step. No test can show that it keeps no
+    state at a later step, such as a number or a tensor that learns, that a learning rate does not
+    depend on the model's results on held-out text, or that no function that layers call was
+    another one for a while.
+
+    Guarantee:
+        Test: ``tests/release/test_assumption_sentences.py::test_what_is_assumed_of_a_source``.
+    """
+    if isinstance(source, BroughtSource):
+        return Assumption("not_made_from_text", source.name)
+    if isinstance(source, ScriptSource):
+        return Assumption("script", source.name, sha256=source.sha256)
+    if isinstance(source, TaughtSource):
+        if source.people == 0:
+            return Assumption("nobody_taught")
+        return Assumption("people_taught", people=source.people)
+    if source.lineage in ("outside", "elsewhere"):
+        return Assumption("base_unread", source.name, beside_counted=source.beside_counted)
+    return None
 
 
 def classify_promise(gamma: float, delta2: float) -> Literal["dp", "bayesian_confidentiality"]:

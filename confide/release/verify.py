@@ -252,7 +252,8 @@ def _find_condition_fault(value: Mapping[str, Any], own: source_fold.FilesPromis
         return "certificate: what was declared public reveals more bits than it states"
     rests_on_labels = "rates" in value and _rests_on_labels(value)
     of_labels = assumptions.assume_of_labels(value) if rests_on_labels else []
-    if not {*own.assumed, *of_labels} <= set(value.get("assumed", ())):
+    needed_assumptions = assumptions.state_assumptions([*own.assumed, *of_labels])
+    if not {*needed_assumptions} <= {*value.get("assumed", ())}:
         return "certificate: does not state what is assumed"
     if not {*certificate_parts.ALWAYS_KNOWN} <= {*value.get("treated_as_public", ())}:
         return "certificate: does not state what is treated as public"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from confide.assumption_sentences import states_kind
 from confide.reports.html import render_template
 from confide.reports.sentences import Certificate
 from crtlib.accounting.guarantees import BoundedRate
@@ -112,8 +113,9 @@ def _describe_point_promise(c: Certificate) -> list[str]:
 
 def _say_who_is_spared(c: Certificate) -> str:
     """A phrase that limits the promise to others if people of the text taught a policy."""
-    taught = any(said.startswith("for ") and " taught a policy" in said for said in c["assumed"])
-    return " of somebody who taught no policy" * taught
+    if any(states_kind(sentence, "people_taught") for sentence in c["assumed"]):
+        return " of somebody who taught no policy"
+    return ""
 
 
 def _describe_value_promise(c: Certificate) -> list[str]:
@@ -132,7 +134,7 @@ def _describe_value_promise(c: Certificate) -> list[str]:
         f"{count_of(number, 'step', 'steps')} with noise multiplier {at_most(multiplier, 6)}"
         for multiplier, number in steps.items()
     ]
-    of_people = any(said.endswith(" text are of one person") for said in c["assumed"])
+    of_people = any(states_kind(sentence, "one_name") for sentence in c["assumed"])
     unit = "a value of one person" if of_people else "it"
     return [*rows, f"unit: all points in which the search found {unit}", *noise]
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import jinja2
 
+from confide.assumption_sentences import is_of_earlier_model, states_kind
 from confide.reports.html import format_number
 from crtlib.intervals import count_of, round_up_to_figures, to_decimal
 from crtlib.text.package_data import read_package_file
@@ -53,7 +54,7 @@ def round_count_up(number: float | Decimal) -> str:
     return f"{math.ceil(number):,}" if number >= 10 else f"{round_up_to_figures(number):f}"
 
 
-_SENTENCE_TEMPLATES.tests |= {"ending": str.endswith, "containing": str.__contains__}
+_SENTENCE_TEMPLATES.tests |= {"assuming": states_kind, "of_earlier_model": is_of_earlier_model}
 _SENTENCE_TEMPLATES.filters |= {
     "times": times_in_hundred,
     "counts": round_count_up,

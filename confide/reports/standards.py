@@ -22,6 +22,7 @@ from typing import Any
 import jinja2
 import jsonschema
 
+from confide.assumption_sentences import is_of_earlier_model, states_kind
 from confide.reports.html import render_template
 from confide.reports.sentences import Certificate
 from crtlib.checks import check_choice
@@ -32,7 +33,7 @@ STANDARDS = ("aisvs",)
 MET, NOT_MET, NOT_OURS = "met", "not met", "not ours"
 
 _EXPRESSIONS = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=False)
-_EXPRESSIONS.tests["containing"] = str.__contains__
+_EXPRESSIONS.tests |= {"assuming": states_kind, "of_earlier_model": is_of_earlier_model}
 _compile_expression = cache(_EXPRESSIONS.compile_expression)
 
 

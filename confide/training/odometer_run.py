@@ -271,8 +271,7 @@ def _judge_base(name: str, runs: set[str], counted: set[str]) -> file_sources.Ba
     them, given the runs that it has ``counted``; otherwise "elsewhere"."""
     if runs and runs <= counted:
         return file_sources.BaseSource(name, "known")
-    apart = "apart from the earlier models that are counted, " if runs & counted else ""
-    return file_sources.BaseSource(apart + name, "elsewhere")
+    return file_sources.BaseSource(name, "elsewhere", beside_counted=bool(runs & counted))
 
 
 def open_odometer(

@@ -157,7 +157,7 @@ def describe_conditions(
         void = ["No noise of it is counted."]
     return {
         "void": tuple(void),
-        "assumed": fold.assumed,
+        "assumed": tuple(assumption.sentence() for assumption in fold.assumed),
         "treated_as_public": tuple(content["treated_as_public"]),
         "declared": tuple(certificate_parts.declarations_as_json(fold.declared)),
     }

@@ -12,9 +12,9 @@ import pytest
 
 from confide import __main__ as cli
 from confide import odometer, odometer_lines, spending
+from confide.assumption_sentences import Assumption
 from confide.labels import adjudication, drawing, imports, judged_turns, label_tasks
 from confide.release import (
-    assumptions,
     certifiable_run,
     certificate_parts,
     certify,
@@ -375,7 +375,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             bounds = {f: often["rates"][n]["upper"] for f, n in RATES.items()}
             charged = replace(own, files_promise=replace(own.files_promise, **bounds), **bounds)
             assert certificate_parts.average_rates(charged, often) is None
-            told = [*made["assumed"], assumptions.GIVEN_LABELS_ASSUMPTION]
+            told = [*made["assumed"], Assumption("labels_given").sentence()]
             for change in (
                 {"rates.trace.count": 0},
                 {"labels.drawn": "given", "assumed": told},

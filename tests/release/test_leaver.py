@@ -3,8 +3,8 @@
 import pytest
 
 from confide import odometer, odometer_lines, text_registry
+from confide.assumption_sentences import Assumption
 from confide.release import leaver
-from confide.release.file_sources import TaughtSource, teaching_assumption
 from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.text import jsonl
@@ -147,10 +147,10 @@ def test_a_number_stands_with_its_conditions(texts):
 
 def test_who_may_have_taught_a_search_is_promised_nothing(texts):
     """Of one who had taught the tagger 14 points of others changed with one message."""
-    people = teaching_assumption(TaughtSource(3))
+    people = Assumption("people_taught", people=3).sentence()
     train(texts / "corpus.jsonl", assumed=(people,), model="a" * 64)
     train(texts / "corpus.jsonl", "b", base="a" * 64)  # it starts from the other
-    train(texts / "corpus.jsonl", "c", assumed=(teaching_assumption(TaughtSource(0)),))
+    train(texts / "corpus.jsonl", "c", assumed=(Assumption("nobody_taught").sentence(),))
     told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
     assert told["taught"] == 2 and told["unprotected"] == 0
     assert [m["epsilon"] is None for m in told["models"]] == [True, True, False]

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from confide import odometer, text_registry
-from confide.release import file_sources, leaver, void_reasons
+from confide.assumption_sentences import Assumption
+from confide.release import leaver, void_reasons
 from confide.screening.teaching import teach_tagger
 from confide.training import secret_holders, secret_plans, train_on_corpus
 from crtlib.text.records import Point
@@ -65,7 +66,7 @@ def test_a_plan_of_people_assumes_that_each_has_one_name(tmp_path, run, by):
     assert run("train", path, *words)[0] == 0
     assert run("certify", tmp_path / "m", "--out", tmp_path / "m.html")[0] == 0
     value = json.loads((tmp_path / "m.json").read_text())
-    assert (file_sources.ONE_NAME in value["assumed"]) == (by == "user")
+    assert (Assumption("one_name").sentence() in value["assumed"]) == (by == "user")
     page = (tmp_path / "m.html").read_text()
     assert ("somebody with two names counts as two" in page) == (by == "user")
     said = (tmp_path / "m" / "guarantee.txt").read_text()
@@ -116,7 +117,8 @@ def test_a_plan_names_who_taught_its_search(tmp_path, run):
     value = make_certificate(tmp_path / "m", tmp_path / "m.html")
     people = value["policies"]["pi"].get("people", 0)
     assert people > 0 and len(value["policies"]["pi"]["taught_by"]) == 64
-    said = file_sources.teaching_assumption(file_sources.TaughtSource(people))
+    kind = "people_taught" if people else "nobody_taught"
+    said = Assumption(kind, people=people or None).sentence()
     assert value["verdict"] == "holds" and said in value["assumed"]
     assert said in (tmp_path / "m.html").read_text()
     told = (tmp_path / "m" / "guarantee.txt").read_text()

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from confide.release import certify, file_sources
+from confide.assumption_sentences import Assumption
+from confide.release import certify
 from confide.reports import standards
 
 AUDIT = {"lower": 0.5, "epsilon": 3.0, "confidence": 0.95, "canaries": 300, "guessed": 100,
@@ -75,7 +76,7 @@ EDITS = {
         void,
         field("guarantee", "proved", value=False),
         field("spent_before", "unprotected", value=1),
-        field("assumed", value=[file_sources.teaching_assumption(file_sources.TaughtSource(3))]),
+        field("assumed", value=[Assumption("people_taught", people=3).sentence()]),
         field("unit", value="turn"),
         without_limits("guess", "value"),
         beyond("guess"),
@@ -158,7 +159,7 @@ def test_a_plan_is_of_somebody_where_its_promises_are_of_people(certificate):
     """ "The risk of identifying somebody": met by a plan of values, of which somebody has 5."""
     value = copy.deepcopy(certificate) | {"unit": "turn", "assumed": []}
     value["guarantee"]["kind"] = "secret_protection"
-    for assumed, status in ((), "not met"), ([file_sources.ONE_NAME], "met"):
+    for assumed, status in ((), "not met"), ([Assumption("one_name").sentence()], "met"):
         row = rows_of(value | {"assumed": list(assumed)})["12.1.4"]
         assert row["status"] == status
 

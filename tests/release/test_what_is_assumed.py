@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from confide.assumption_sentences import Assumption
 from confide.release import (
     assumptions,
     certifiable_run,
@@ -239,8 +240,8 @@ def test_every_count_has_one_band_that_no_text_decides():
 def test_a_model_from_outside_is_assumed_to_read_each_text_alone():
     """That is tried before the first private step, and not proved."""
     event = SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=3)
-    bases = ("base had not read this text", "list:a.txt was not made from this text")
-    said = ["base reads each text alone, as was tried on random texts"]
+    bases = (Assumption("base_unread", "base"), Assumption("not_made_from_text", "list:a.txt"))
+    said = [Assumption("reads_alone", "base")]
     noised = source_fold.FilesPromise("dp", events=(event,), assumed=bases)
     assert assumptions.assume_of_models_from_outside(noised) == said
     assert not assumptions.assume_of_models_from_outside(
@@ -303,7 +304,7 @@ def test_what_a_policy_of_a_package_reads_elsewhere_is_assumed_to_be_as_it_was()
     names = {"pi": {"name": "cautious+house:x"}, "pi_c": {"name": "house:x"}}
     record = {"labels": {"drawn": "at_random"}, "rates": {"trace": {}}, "policies": names}
     (said,) = assumptions.assume_of_labels(record)
-    assert said.startswith("whatever house:x depends on outside its own package")
+    assert said.sentence().startswith("whatever house:x depends on outside its own package")
     assert not assumptions.assume_of_labels(record | {"policies": {"pi": {"name": "list:a.csv"}}})
     given = record | {"labels": {"drawn": "given"}, "rates": rates}
     assert said not in assumptions.assume_of_labels(given)
@@ -345,8 +346,9 @@ def test_a_promise_of_a_person_assumes_that_each_has_one_name(tmp_path, registry
             **SMALL_RECIPE | {"method": method, "sampling_probability": 0.1},
         )
         value, page = certified(tmp_path / f"m{k}", tmp_path / f"{k}.html")
-        assert value["assumed"].count(file_sources.ONE_NAME) == (k > 0)  # once, of two models
-        assert (file_sources.ONE_NAME in page) == (k > 0)
+        one_name = Assumption("one_name").sentence()
+        assert value["assumed"].count(one_name) == (k > 0)  # once, of two models
+        assert (one_name in page) == (k > 0)
         assert value["verdict"] == "holds"
-    other = file_sources.assumption_of_earlier(file_sources.ONE_NAME, same_text=False)
-    assert other == "no two names in an earlier model's text are of one person"
+    other = Assumption("one_name").of_earlier_model(same_text=False)
+    assert other.sentence() == "no two names in an earlier model's text are of one person"

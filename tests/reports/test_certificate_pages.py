@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide.release import file_sources
+from confide.assumption_sentences import Assumption
 from confide.reports import certificate_pages, model_card, sentences
 from confide.reports.html import format_bound, format_number
 
@@ -118,16 +118,16 @@ OTHER = (
 REPORT = (("evidence.report", {"completed": "2,300 to 2,399", "unique": "380 to 389"}),)
 
 FILES = (("assumed", ["list:a.txt was not made from this text"]),)
-NAMES = (("assumed", [file_sources.ONE_NAME]),)
+NAMES = (("assumed", [Assumption("one_name").sentence()]),)
 EARLIER = "gpt2, from which an earlier model started, had not read this text"
 EARLIER_BASE = (("assumed", ["smollm2 had not read this text", EARLIER]),)
 
 # Of each sentence: changes under which it must be said, and under which it must not.
 LIMITS = (("limits", [{"limit": "guess <= 55", "certified": 52.4, "met": True},
                       {"limit": "public <= 1%", "certified": 0.0377, "met": False}]),)  # fmt: skip
-TAUGHT = (("assumed", [file_sources.teaching_assumption(file_sources.TaughtSource(280))]),)
+TAUGHT = (("assumed", [Assumption("people_taught", people=280).sentence()]),)
 SCRIPT = (
-    ("assumed", [file_sources.script_assumption(file_sources.ScriptSource("run.py", ""))]),
+    ("assumed", [Assumption("script", "run.py").sentence()]),
 )  # fmt: skip
 OUTSIDE = (("assumed", ["smollm2 had not read this text", "smollm2 reads each text alone, as was "
                          "tried on random texts"]),)  # fmt: skip
@@ -428,7 +428,8 @@ def test_words_that_depend_on_the_case():
     assert f"times in 100, if {some}." in said(*DP, *TAUGHT)["several_secrets"][0]
     assert "taught" not in said()["several_secrets"][0] + said(*DP)["several_secrets"][0]
     told = TAUGHT[0][1][0]
-    both = [told, file_sources.assumption_of_earlier(told, same_text=False)]
+    of_earlier = Assumption("people_taught", people=25).of_earlier_model(same_text=False)
+    both = [told, of_earlier.sentence()]
     of_months = said(("assumed", both), ("policies.pi.people", 280))
     assert (
         "who taught no policy (at most 280 people did for this model) that"
