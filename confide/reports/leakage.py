@@ -489,7 +489,7 @@ def make_leakage_report(
     options: dict[str, Any] = {"k": top_k, "min_length": min_length, "flush": not verbatim}
     ours = template if template and Path(template).is_file() else None
     shown = Path(ours).name if ours else template  # no path on this machine
-    how = {"reveal": reveal, "template": shown, "prefix_scan": prefix_scan, **asdict(cover)}
+    of_page = {"reveal": reveal, "template": shown, "prefix_scan": prefix_scan, **asdict(cover)}
     every = {"model": model, "public": public, "template": ours}
     folders = {name: path for name, path in every.items() if path is not None}
     dialogues, loaded = read_corpus(corpus), load_model(model)
@@ -502,7 +502,7 @@ def make_leakage_report(
     its |= {
         "text": outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key)
     }  # whatever its format, for certify
-    recipe: dict = {"command": "report", "options": options | how, "inputs": its}
+    recipe: dict = {"command": "report", "options": options | of_page, "inputs": its}
     if outputs.is_up_to_date(folder, **recipe):
         return _read_report(folder)
     outputs.check_output_folder(folder, inputs=[corpus, *folders.values()], force=force)
@@ -637,8 +637,9 @@ class _LotReader:
             )
             found = leakage.score_points(self.scorer, self.tokenizer, points, own_words=own)
         else:
-            how: dict[str, Any] = {"unit": self.unit, "used": self.used, "k": self.k}
-            found, best = leakage.scan_beginnings(self.scorer, self.tokenizer, some, **how)
+            found, best = leakage.scan_beginnings(
+                self.scorer, self.tokenizer, some, unit=self.unit, used=self.used, k=self.k
+            )
             self.prefixes.update(best)
         if self.public is None:
             return found

@@ -45,7 +45,7 @@ LEAST_SHOWN_COUNT = 5
 def screen_into_folder(
     corpus: StrPath,
     out: StrPath,
-    how: ScreeningOptions | None = None,
+    options: ScreeningOptions | None = None,
     *,
     labels: StrPath | None = None,
     reveal: int = 0,
@@ -62,7 +62,7 @@ def screen_into_folder(
     Args:
         corpus: A text that is not screened.
         out: The screened folder.
-        how: The options; None: made from ``names``.
+        options: The options; None: made from ``names``.
         labels: A folder of ``crtlib label``, whose judging part judges the policies.
         reveal: How many examples of each kind to show, in clear, in ``private/examples.html``.
         force: Replace the contents of ``out``.
@@ -86,10 +86,10 @@ def screen_into_folder(
     """
     if screened_folder.is_screened_folder(corpus):
         raise ValueError(f"{corpus}: is screened already")
-    how = how or ScreeningOptions(
+    options = options or ScreeningOptions(
         **{"policy": names.get("policy") or default_policy(corpus), **names}
     )
-    how.pair()  # an unknown policy is refused before anything is read
+    options.pair()  # an unknown policy is refused before anything is read
     if labels:
         read_label_facts(labels)
     inputs = {"corpus": corpus} | ({"labels": labels} if labels else {})
@@ -97,7 +97,7 @@ def screen_into_folder(
         "command": "screen",
         "inputs": inputs,
         "key": screened_folder.KEY_FILE,
-        "options": how.recorded() | {"reveal": reveal},
+        "options": options.recorded() | {"reveal": reveal},
     }
     if outputs.is_up_to_date(out, **recipe):
         if screened_folder.holds_roles(out):
@@ -107,7 +107,7 @@ def screen_into_folder(
                 f"--out: {out} was screened by an earlier version and does not say who spoke; "
                 "choose another folder or --force"
             )
-    flagged = {"corpus": outputs.hash_tree(corpus), **how.recorded()}
+    flagged = {"corpus": outputs.hash_tree(corpus), **options.recorded()}
     with (
         outputs.staged_folder(out, **recipe, public=PUBLIC_SCREENING_FILES, force=force) as part,
         shards.resume_shards(out, flagged) as kept,
@@ -116,8 +116,8 @@ def screen_into_folder(
         outcome = screening.screen_corpus(
             corpus,
             part,
-            how,
-            key=None if how.keep_ids else key,
+            options,
+            key=None if options.keep_ids else key,
             judges=labels,
             reveal=reveal,
             executor=executor,

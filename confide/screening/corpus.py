@@ -4,8 +4,8 @@
 >>> from crtlib.text import customersim, jsonl
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> jsonl.write_jsonl(customersim.simulate_corpus(30, 0), home / "c.jsonl")
->>> how = ScreeningOptions("regex:customersim", "regex:customersim")
->>> outcome = screen_corpus(home / "c.jsonl", home, how, key=b"k" * 32)
+>>> options = ScreeningOptions("regex:customersim", "regex:customersim")
+>>> outcome = screen_corpus(home / "c.jsonl", home, options, key=b"k" * 32)
 >>> outcome.summary["points"], outcome.summary["public_share"], outcome.rates.miss.failures
 (252, 0.1786, 0)
 """
@@ -173,12 +173,12 @@ class ScreeningOptions:
 
 
 @lru_cache(maxsize=4)
-def _load_policy_pair(how: ScreeningOptions, digests: tuple[str, str]) -> tuple[Policy, Policy]:
+def _load_policy_pair(options: ScreeningOptions, digests: tuple[str, str]) -> tuple[Policy, Policy]:
     """The policies of a pair, checked against their hashes; loaded once by each worker."""
-    check_policies_unchanged((how.policy, how.conservative), digests)
-    policy = policy_changes.with_misses(policy_by_name(how.policy), how.gamma, how.seed)
-    conservative_policy = conservative_policy_by_name(how.conservative)
-    if how.dedup != "none":
+    check_policies_unchanged((options.policy, options.conservative), digests)
+    policy = policy_changes.with_misses(policy_by_name(options.policy), options.gamma, options.seed)
+    conservative_policy = conservative_policy_by_name(options.conservative)
+    if options.dedup != "none":
         check_text_alone(policy, conservative_policy)
     return policy, conservative_policy
 
@@ -201,8 +201,8 @@ class _ScreeningTally:
     For each kind ``reveal`` examples are kept, drawn from all with equal chances.
     """
 
-    def __init__(self, how: ScreeningOptions, reveal: int, shown_kinds: frozenset[str]) -> None:
-        self.how, self.reveal, self.shown_kinds = how, reveal, shown_kinds
+    def __init__(self, options: ScreeningOptions, reveal: int, shown_kinds: frozenset[str]) -> None:
+        self.options, self.reveal, self.shown_kinds = options, reveal, shown_kinds
         self.draw = random.Random(0)
         self.counts, self.kinds = Counter[str](), Counter[str]()
         self.users, self.longest, self.turns = set[int](), 0, [0] * MAP_COLUMNS
@@ -218,13 +218,13 @@ class _ScreeningTally:
         repeats: Sequence[bool],
     ) -> None:
         """Prepare a batch, write it to the parts, and count it."""
-        how = self.how
+        options = self.options
         prepared = prepare_points(
             points,
             flags,
             conservative_flags,
-            dedup=how.dedup,
-            duplicates=how.duplicates,
+            dedup=options.dedup,
+            duplicates=options.duplicates,
             pattern=repeats,
         )
         for name, part in (("public", prepared.public), ("private", prepared.private)):
@@ -252,7 +252,7 @@ class _ScreeningTally:
         turn_starts = [start for start, _ in p.spoken_spans] or [0]
         self.longest = max(self.longest, len(turn_starts))
         name = p.id.rpartition("/")[2]
-        first = int(name) if self.how.unit == "turn" and name.isdecimal() else 0
+        first = int(name) if self.options.unit == "turn" and name.isdecimal() else 0
         for k in range(len(turn_starts)):
             self.turns[min(first + k, MAP_COLUMNS - 1)] += 1
         spans = [
@@ -278,7 +278,7 @@ class _ScreeningTally:
 def screen_corpus(
     corpus: StrPath,
     folder: Path,
-    how: ScreeningOptions,
+    options: ScreeningOptions,
     *,
     key: bytes | None,
     judges: StrPath | None = None,
@@ -297,33 +297,33 @@ def screen_corpus(
     flagged again. Near duplicates, and people as units, need all of the text in memory;
     everything else is done in batches. Raises ``ValueError`` for arguments that do not fit.
     """
-    pair = how.pair()
-    texts = TextCounts() if how.dedup != "none" else None
+    pair = options.pair()
+    texts = TextCounts() if options.dedup != "none" else None
     counter = rates.RateCounter(*pair.policies, texts=texts, find_values_in_whole_point=True)
     label_facts: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
         if texts is not None:
-            texts = count_texts(corpus, how.unit)
+            texts = count_texts(corpus, options.unit)
         counter, label_facts = judge_policies(corpus, judges, pair, texts=texts)
-    tally = _ScreeningTally(how, reveal, counter.kinds)
+    tally = _ScreeningTally(options, reveal, counter.kinds)
     expected_points, mark_seen = 0, None
-    if how.dedup_by == "bloom":  # a Bloom filter needs the number of points
+    if options.dedup_by == "bloom":  # a Bloom filter needs the number of points
         dialogues = corpora.read_dialogues(corpus)
         # users: at most as many as dialogues
-        expected_points = sum(len(d.turns) if how.unit == "turn" else 1 for d in dialogues)
-    if how.dedup_by != "near":
-        mark_seen = deduplication.make_duplicate_filter(how.dedup_by, expected_points)
+        expected_points = sum(len(d.turns) if options.unit == "turn" else 1 for d in dialogues)
+    if options.dedup_by != "near":
+        mark_seen = deduplication.make_duplicate_filter(options.dedup_by, expected_points)
     teachings = list(dict.fromkeys(t for policy in pair.policies for t in policy.taught_by))
     shifts = [Shift(0.0, 0.0, 0) for _ in teachings]
-    in_one_batch = how.dedup_by == "near" or how.unit == "user"
-    reading, digests = text_sizes.TextReading(corpus), how.policy_digests()
+    in_one_batch = options.dedup_by == "near" or options.unit == "user"
+    reading, digests = text_sizes.TextReading(corpus), options.policy_digests()
     batches = batch_dialogues(
         reading.watch(corpora.read_dialogues(corpus)), in_one_batch=in_one_batch
     )
     batches_of_points = (
-        data_points.make_points(Corpus("", tuple(batch)), how.unit) for batch in batches
+        data_points.make_points(Corpus("", tuple(batch)), options.unit) for batch in batches
     )
-    flag_batch = partial(_flag_batch, how, digests)
+    flag_batch = partial(_flag_batch, options, digests)
     bar = tqdm(desc="screening", unit=" points", **bar_options(progress))
     with screened_folder.ScreenedWriter(folder, key=key) as parts, bar:
         for points, rows in map_in_order(flag_batch, batches_of_points, executor, shards):
@@ -358,7 +358,7 @@ def screen_corpus(
         "decided": file_hashes,
         "sizes": reading.sizes,
         "bare_masks": masks,
-        "said": describe_bare_masks(masks, read, how.duplicates),
+        "said": describe_bare_masks(masks, read, options.duplicates),
     }
     notes = _screening_notes(summary, counted, shifts, was_read=bool(judges))
     notes += describe_all_secrets(counted)
@@ -557,12 +557,12 @@ def batch_dialogues(
 
 
 def _flag_batch(
-    how: ScreeningOptions, digests: tuple[str, str], points: Sequence[Point]
+    options: ScreeningOptions, digests: tuple[str, str], points: Sequence[Point]
 ) -> list[Any]:
     """The spans that both policies flag in a batch of points, as a JSON value."""
     return [
         [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in policy(points)]
-        for policy in _load_policy_pair(how, digests)
+        for policy in _load_policy_pair(options, digests)
     ]
 
 
@@ -585,8 +585,8 @@ def _screening_summary(
         "public",
         "private",
     )
-    how = tally.how
-    policy, conservative_policy = how.pair().policies
+    options = tally.options
+    policy, conservative_policy = options.pair().policies
     return {
         "schema": screened_folder.SCREENED_SUMMARY_FORMAT,
         "corpus": Path(corpus).name,
@@ -600,7 +600,7 @@ def _screening_summary(
             (policy, conservative_policy),
             ((d.user, d.id) for d in corpora.read_dialogues(corpus)),
         ),
-        **how.recorded(),
+        **options.recorded(),
         **{name: tally.counts[name] for name in counted_names},
         "copies_left_out": tally.counts["points"]
         - tally.counts["public"]

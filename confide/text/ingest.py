@@ -42,7 +42,7 @@ from confide.text.message_forms import (
     TurnMessage,
 )
 from confide.text.quotes import looks_quoted
-from confide.text.readers import How
+from confide.text.readers import IngestOptions
 from crtlib import csv_formulas, outputs
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
@@ -157,7 +157,7 @@ def ingest_sources(
     ask: Callable[[str], bool] | None = None,
     force: bool = False,
     progress: bool = False,
-    **how: Any,
+    **option_values: Any,
 ) -> IngestSummary:
     """Make the corpus folder ``out`` from files, folders or tables.
 
@@ -171,7 +171,7 @@ def ingest_sources(
         ask: Is shown the guess in a line and returns whether to use it; None: use it.
         force: Replace the contents of ``out``.
         progress: Show a bar on a terminal.
-        how: The fields of :class:`How`.
+        option_values: The fields of :class:`IngestOptions`.
 
     Returns:
         What was read, left out and guessed.
@@ -186,13 +186,13 @@ def ingest_sources(
         never used after somebody to whom they were shown said no. Test:
         ``tests/text/test_ingest.py::test_a_guess_is_shown_and_asked_for``.
     """
-    reading = How(**how)
+    options = IngestOptions(**option_values)
     if hasattr(sources, "to_parquet"):
         with tempfile.TemporaryDirectory() as private:  # 0700
             table = Path(private) / "rows.parquet"
-            _write_columns_read(sources, table, reading)
+            _write_columns_read(sources, table, options)
             return ingest_sources(
-                [table], out, yes=yes, ask=ask, force=force, progress=progress, **how
+                [table], out, yes=yes, ask=ask, force=force, progress=progress, **option_values
             )
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
@@ -206,8 +206,8 @@ def ingest_sources(
             _refuse_screened_text(path)
         name = path if path.startswith("hub:") else Path(path).absolute().name
         same = sum(plan.name.partition(" (")[0] == name for plan in plans)
-        form = readers.format_by_name(path) if reading.format == "auto" else reading.format
-        plans.append(IngestSource(path, f"{name} ({same + 1})" if same else name, form, reading))
+        form = readers.format_by_name(path) if options.format == "auto" else options.format
+        plans.append(IngestSource(path, f"{name} ({same + 1})" if same else name, form, options))
     for plan in plans:
         plan.settle_columns()  # before hashing all of it: it may be endless, or not a table
     inputs = {
@@ -216,7 +216,11 @@ def ingest_sources(
         else outputs.hash_tree(plan.path)
         for plan in plans
     }
-    recipe: dict[str, Any] = {"command": "ingest", "options": asdict(reading), "inputs": inputs}
+    recipe: dict[str, Any] = {
+        "command": "ingest",
+        "options": asdict(options),
+        "inputs": inputs,
+    }
     first = plans[0]
     form = first.form if first.shape == "table" else first.shape
     told = (os.fspath(out), form, first.columns)
@@ -239,7 +243,7 @@ def ingest_sources(
                          "with --user, --thread, --speaker, --text, --time")  # fmt: skip
     summary: dict[str, Any] = {}
     with outputs.staged_folder(out, **recipe, facts=summary, force=force) as part:
-        counts, counted = _write_corpus(part, plans, reading, progress)
+        counts, counted = _write_corpus(part, plans, options, progress)
         summary |= {"corpus": asdict(counts), "ingest": counted}
         corpus_folder.write_corpus_card(
             part, Path(out).absolute().name, counts, list(inputs), simulated=False,
@@ -248,7 +252,7 @@ def ingest_sources(
     return IngestSummary(*told, **counted, facts=counts, notes=notes)
 
 
-def _write_columns_read(frame: Any, path: Path, how: How) -> None:
+def _write_columns_read(frame: Any, path: Path, options: IngestOptions) -> None:
     """Write those columns of a DataFrame or a ``datasets.Dataset`` that may have a role.
 
     Guarantee:
@@ -258,7 +262,7 @@ def _write_columns_read(frame: Any, path: Path, how: How) -> None:
     """
     with refuse_whatever_fails("SOURCE", "this table has a column that Parquet cannot hold"):
         names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-        given = {name for name in how.columns.values() if name}
+        given = {name for name in options.columns.values() if name}
         read = [n for n in names if isinstance(n, str) and readers.is_column_read(n, given)]
         choose = getattr(frame, "select_columns", frame.__getitem__)
         choose(read or names[:1]).to_parquet(path)
@@ -282,7 +286,7 @@ def _refuse_screened_text(path: str) -> None:
 
 
 def _write_corpus(
-    part: Path, plans: list[IngestSource], how: How, progress: bool
+    part: Path, plans: list[IngestSource], options: IngestOptions, progress: bool
 ) -> tuple[CorpusSummary, dict[str, Any]]:
     """Read all rows, group them into conversations of one person each, and write those in the order
     in which they began. Each further person who speaks in a conversation gets a separate part
@@ -298,7 +302,7 @@ def _write_corpus(
     unique = any(plan.shape != "table" for plan in plans)  # ids are of records or conversations
     ids: set[str | None] = set()
     total: Counter[str] = Counter()
-    left = sys.maxsize if how.limit is None else how.limit
+    left = sys.maxsize if options.limit is None else options.limit
     good_rows = turns = 0
     refusals: list[str] = []
     helpful: list[str] = []
@@ -348,23 +352,27 @@ def _write_corpus(
                 turns += len(messages)
             left -= plan.rows
             total += reasons
-            if plan.bad and not how.skip_bad:
+            if plan.bad and not options.skip_bad:
                 del reasons[readers.REPEATED_HEADER]
-                refusals[-1] += _list_remedies(plan, reasons, how)
-            elif plan.bad > how.max_bad * plan.rows:
+                refusals[-1] += _list_remedies(plan, reasons, options)
+            elif plan.bad > options.max_bad * plan.rows:
                 raise OptionWouldHelp(
                     f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad "
                     f"({_rank_reasons(reasons)}), "
-                    f"a share of {plan.bad / plan.rows:.2g}, more than --max-bad {how.max_bad}",
+                    f"a share of {plan.bad / plan.rows:.2g}, more than --max-bad {options.max_bad}",
                     "max_bad",
                 )
-        if refusals and not how.skip_bad:
+        if refusals and not options.skip_bad:
             raise OptionWouldHelp("; and ".join(refusals), *dict.fromkeys(helpful))
-        if how.agents and not any(plan.answers for plan in plans):
+        if options.agents and not any(plan.answers for plan in plans):
             raise ValueError("--agents: none of these wrote a message here")
         if not turns:
             raise ValueError(f"{plans[0].name}: holds no message that can be used")
-        if how.agents or how.columns.get("user") or any(plan.form == "slack" for plan in plans):
+        if (
+            options.agents
+            or options.columns.get("user")
+            or any(plan.form == "slack" for plan in plans)
+        ):
             sorter.run(_FILL_PERSONS_SQL)
         sorter.run(_NAME_THREADS_SQL)
         sorter.run(_RENAME_LIKE_PERSONS_SQL)
@@ -373,7 +381,7 @@ def _write_corpus(
         ((cut, nobody),) = sorter.run(_COUNT_THREADS_SQL)
         ((alike,),) = sorter.run(_COUNT_ALIKE_SQL)
         sorter.run(_SORT_TURNS_SQL)
-        writer = CorpusWriter(part, how.split)
+        writer = CorpusWriter(part, options.split)
         for (lots,) in sorter.run("SELECT DISTINCT lot FROM named ORDER BY lot"):
             writer.add(pa.Table.from_batches(sorter.batches(_LIST_TURNS_SQL.format(lots))))
     read = sum(plan.rows for plan in plans)
@@ -382,18 +390,18 @@ def _write_corpus(
     return facts, {"rows": read, "rejected": dict(total), "cut": cut, "alike": alike, **sums}
 
 
-def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], how: How) -> str:
+def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], options: IngestOptions) -> str:
     """All reasons for refusing rows of a source, with what resolves each; empty if only one row is
     bad."""
     if plan.bad == 1:
         return ""
     remedies = dict(REMEDIES)
     if plan.form in readers.ENCODED_FORMATS and not plan.encoding_remedy.startswith("--skip"):
-        named = f"not {name_of_encoding(plan.how.encoding)}"
+        named = f"not {name_of_encoding(plan.options.encoding)}"
         remedies[named] = "--encoding"
     skipped = sum(count for reason, count in reasons.items() if reason not in remedies)
     share = skipped / plan.rows
-    skip = "--skip-bad" + f" --max-bad {math.ceil(100 * share) / 100}" * (share > how.max_bad)
+    skip = "--skip-bad" + f" --max-bad {math.ceil(100 * share) / 100}" * (share > options.max_bad)
     each = ", ".join(
         f"{count:,} {reason} ({remedies.get(reason, skip)})"
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])

@@ -27,7 +27,7 @@ from confide.text.columns import (
 from confide.text.decoding import describe_encoding_remedy
 from confide.text.mail import QUOTED_LINES
 from confide.text.quotes import strip_quotes
-from confide.text.readers import How
+from confide.text.readers import IngestOptions
 from confide.text.times import NUMERIC_DATE, parse_time
 from crtlib.intervals import count_of
 from crtlib.options import InvalidOption, OptionWouldHelp
@@ -66,7 +66,7 @@ class IngestSource:
     path: str
     name: str
     form: str
-    how: How
+    options: IngestOptions
     columns: ColumnsByRole = field(default_factory=dict)
     shape: str = "table"
     guessed: bool = False
@@ -81,28 +81,28 @@ class IngestSource:
 
     def read(self) -> Iterator[readers.NumberedRow]:
         """The rows of the source, from the first on."""
-        return readers.read_rows(self.path, self.form, self.how)
+        return readers.read_rows(self.path, self.form, self.options)
 
     def settle_columns(self) -> None:
         """Settle the encoding, the shape, the columns, and whether the day or the month is first,
         from the first readable rows; ``notes`` state what was guessed."""
-        to_find = self.how.encoding == "auto" and self.form in readers.ENCODED_FORMATS
+        to_find = self.options.encoding == "auto" and self.form in readers.ENCODED_FORMATS
         encoding = "auto"
         if to_find and Path(self.path).is_file() and not self.path.lower().endswith(".zip"):
             encoding = find_encoding(Path(self.path))
         if encoding != "auto":
-            self.how = replace(self.how, encoding=encoding)
+            self.options = replace(self.options, encoding=encoding)
             self.notes.append(f"{self.name}: read as {encoding}; --encoding sets another")
         good = (cells for _, cells in self.read() if not isinstance(cells, BadRow))
         first = list(itertools.islice(good, GUESS_ROWS))
         if first and self.form in ("text", "lines"):
             self._tell_how_text_is_read(str(first[0]["text"]))
         if first:
-            text = self.how.columns.get("text")
+            text = self.options.columns.get("text")
             self.shape = record_shape({n: x for n, x in first[0].items() if n != text})
             self._refuse_options_not_read()
         if self.shape == "table" and first:
-            given = {role: name for role, name in self.how.columns.items() if name}
+            given = {role: name for role, name in self.options.columns.items() if name}
             names = list(dict.fromkeys(itertools.chain(*first)))
             letters = {
                 name: sum(c.isalpha() for cells in first for c in str(cells.get(name) or "")[:4096])
@@ -113,7 +113,7 @@ class IngestSource:
                 names,
                 given,
                 where=self.name,
-                no_users=self.how.no_users,
+                no_users=self.options.no_users,
                 longest=max(letters, key=lambda name: letters[name], default=None),
             )
             ours = self.form in ("mbox", "eml", "slack", "whatsapp")  # our readers name the columns
@@ -135,10 +135,10 @@ class IngestSource:
             the options say. Test:
             ``tests/text/test_ingest.py::test_an_option_that_records_do_not_read_is_refused``.
         """
-        how, shape = self.how, RECORD_SHAPES[self.shape]
-        dates = "" if how.dates == "auto" else how.dates
-        given = dict(how.columns, agents=",".join(how.agents), dates=dates)
-        given |= {"drop_quotes": "yes" * how.drop_quotes, "no_users": "yes" * how.no_users}
+        options, shape = self.options, RECORD_SHAPES[self.shape]
+        dates = "" if options.dates == "auto" else options.dates
+        given = dict(options.columns, agents=",".join(options.agents), dates=dates)
+        given |= {"drop_quotes": "yes" * options.drop_quotes, "no_users": "yes" * options.no_users}
         for name, value in given.items():
             if value and name not in shape.options:
                 others = [one.called for one in RECORD_SHAPES.values() if name in one.options]
@@ -158,7 +158,7 @@ class IngestSource:
         else:
             told = f"read as one message of {count_of(lines, 'line', 'lines')}"
             told += "; --format lines makes each line a message" * (lines > 1)
-        if not self.how.no_users and not self.how.columns.get("user"):
+        if not self.options.no_users and not self.options.columns.get("user"):
             each = "line" if self.form == "lines" else "file"
             raise OptionWouldHelp(
                 f"{self.name}: names no person; --no-users counts each {each} as a person ({told})",
@@ -168,7 +168,7 @@ class IngestSource:
 
     def _find_date_order(self, when: str) -> None:
         """Settle the order of day and month if the dates of the first rows allow only one."""
-        if self.how.dates != "auto" or self.form in ("mbox", "eml", "slack"):
+        if self.options.dates != "auto" or self.form in ("mbox", "eml", "slack"):
             return
         rows = itertools.islice(self.read(), DATE_ROWS)
         cells = (c.get(when) for _, c in rows if not isinstance(c, BadRow))
@@ -176,7 +176,7 @@ class IngestSource:
         pairs = {(int(m[1]), int(m[3])) for m in matches if m and m[2] != "." and len(m[1]) < 3}
         day_first, month_first = (any(pair[k] > 12 for pair in pairs) for k in (0, 1))
         if day_first != month_first:
-            self.how = replace(self.how, dates="dmy" if day_first else "mdy")
+            self.options = replace(self.options, dates="dmy" if day_first else "mdy")
             what = "day" if day_first else "month"
             self.notes.append(f"{self.name}: dates have the {what} first, as their numbers show")
 
@@ -206,7 +206,7 @@ class IngestSource:
     @cached_property
     def encoding_remedy(self) -> str:
         """Advice for text that is not in the encoding in which it was read."""
-        return describe_encoding_remedy(Path(self.path), self.how.encoding)
+        return describe_encoding_remedy(Path(self.path), self.options.encoding)
 
     @cached_property
     def _files(self) -> list[Path]:
@@ -272,26 +272,26 @@ def _is_time(value: Any) -> bool:
 
 def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
     """The one message in a row of a table."""
-    how, columns = source.how, source.columns
+    options, columns = source.options, source.columns
     person, talk, sender, _, when = map(columns.get, COLUMN_ROLES)
     body = columns["text"]
     text = _clean_text(source.unified(cells.get(body)), body)
     quoted = cells.get(QUOTED_LINES, 0)
-    if how.drop_quotes and source.form not in ("mbox", "eml"):
+    if options.drop_quotes and source.form not in ("mbox", "eml"):
         text, quoted = strip_quotes(text)
         text = _clean_text(text, body)
     by_program = bool(cells.get(BY_PROGRAM))
-    named = how.no_users or by_program
+    named = options.no_users or by_program
     user = _clean_name(cells.get(person), person, "no user", empty=named) if person else None
     user = None if by_program else user
     thread = _clean_name(cells.get(talk), talk, "no thread") if talk else None
     speaker = _clean_name(cells.get(sender), sender, "no speaker", empty=True) if sender else None
-    if how.agents:
-        who, agents = (user or "").lower(), [name.lower() for name in how.agents]
+    if options.agents:
+        who, agents = (user or "").lower(), [name.lower() for name in options.agents]
         answers = who in agents or f"@{who.partition('@')[2]}" in agents
         user, speaker = None if answers else user, speaker or ("USR", "SYS")[answers]
         source.answers += answers
-    time = parse_time(cells.get(when), when, how.dates) if when else None
+    time = parse_time(cells.get(when), when, options.dates) if when else None
     source.quoted += quoted
     return [(thread, user, speaker or "", text, time, None)]
 
@@ -311,7 +311,7 @@ def _moved_secrets(turn: Turn) -> list[dict[str, Any]]:
 def messages_of_dialogue(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
     """The messages of a dialogue in our own format. Turns with the key ``secrets`` are labelled,
     unless their key ``labelled`` says otherwise."""
-    no_users = source.how.no_users
+    no_users = source.options.no_users
     try:
         d = jsonl.parse_dialogue(dict(cells, user=cells.get("id")) if no_users else cells)
     except ValueError as error:
@@ -344,7 +344,7 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
     each a text or such a list. The person is ``user``, beside them or in ``metadata``. Messages
     without text, such as tool calls, are skipped.
 
-    >>> file = IngestSource("c.jsonl", "c.jsonl", "jsonl", How())
+    >>> file = IngestSource("c.jsonl", "c.jsonl", "jsonl", IngestOptions())
     >>> messages_of_chat({"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}, file)
     [(None, 'ann', 'user', 'Hi', None, None)]
     >>> row = {"prompt": "Hi", "completion": "Hello", "user": "ann"}
@@ -357,9 +357,9 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
     every = {comparable_name(k): v for k, v in (about.items() if isinstance(about, dict) else ())}
     every |= {comparable_name(k): v for k, v in cells.items()}
     named = [every.get(name) for name in ("user", "userid", "id", *COLUMN_ROLES["thread"])]
-    how = source.how
+    options = source.options
     person = next((name for name in named[:2] if name not in (None, "")), None)
-    user = None if how.no_users else _clean_name(person, "user", "no user")
+    user = None if options.no_users else _clean_name(person, "user", "no user")
     thread = next((_clean_name(v, "id", "no thread") for v in named[2:] if v is not None), None)
     messages: list[TurnMessage] = []
     for m in listed if isinstance(listed, list) else [None]:
@@ -374,7 +374,7 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
         speaker = str(m.get("role") or "")
         jsonl.check_unicode("role", speaker)
         stamps = (m.get("timestamp"), m.get("time"))
-        time = parse_time(next((t for t in stamps if t is not None), None), dates=how.dates)
+        time = parse_time(next((t for t in stamps if t is not None), None), dates=options.dates)
         text = _clean_text(source.unified(content), "content")
         messages.append((thread, user, speaker, text, time, None))
     if not messages:

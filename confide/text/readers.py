@@ -3,7 +3,7 @@
 >>> import pathlib, tempfile
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "mails.csv"
 >>> _ = path.write_text('customer;body\\nann;"Hi,\\nthere"\\nbob\\n')
->>> first, second = read_rows(path, "csv", How())
+>>> first, second = read_rows(path, "csv", IngestOptions())
 >>> format_by_name(path), first, second[0], second[1].reason
 ('csv', (2, {'customer': 'ann', 'body': 'Hi,\\nthere'}), 3, 'another number of columns')
 """
@@ -78,7 +78,7 @@ PARQUET_BATCH_ROWS = 1_000
 
 
 @checked_dataclass
-class How:
+class IngestOptions:
     """How sources are read.
 
     ``format`` is one of ``SOURCE_FORMATS``, or "auto". ``columns`` names a table's columns by role;
@@ -167,16 +167,16 @@ def files_of_source(path: Path, form: str) -> list[Path]:
     return sorted(path.rglob(f"*{FOLDER_SUFFIXES[form]}"))
 
 
-def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
+def read_rows(path: StrPath, form: str, options: IngestOptions) -> Iterator[NumberedRow]:
     """Iterate over the rows of a source in bounded memory (for mail, message ids are kept).
 
     A row that cannot be read has a ``BadRow`` instead of cells. Raises ``ValueError`` if the source
     as a whole cannot be read.
     """
-    split, encoding = how.split, how.encoding
+    split, encoding = options.split, options.encoding
     if form not in SOURCE_FORMATS:
         raise ValueError(f"--format: {form!r} must be one of auto, {', '.join(SOURCE_FORMATS)}")
-    if how.rename and form not in ("csv", "tsv"):
+    if options.rename and form not in ("csv", "tsv"):
         raise ValueError(f"--rename: is for columns of csv and tsv, {path} is {form}")
     if encoding != "auto" and form not in ENCODED_FORMATS:
         raise ValueError(f"--encoding: is for {', '.join(ENCODED_FORMATS)}, {path} is {form}")
@@ -186,7 +186,7 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
         return _hub_rows(hub_address(os.fspath(path), split))
     path = Path(path)
     if form in ("csv", "tsv"):
-        return _table_rows(path, encoding, "\t" if form == "tsv" else None, how.rename)
+        return _table_rows(path, encoding, "\t" if form == "tsv" else None, options.rename)
     if form == "jsonl":
         return _json_rows(path, encoding)
     if form == "lines":
@@ -199,7 +199,7 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
     if form == "whatsapp":
         return chats.read_whatsapp_chats(paths, encoding)
     if form == "parquet":
-        named = {name for name in how.columns.values() if name}
+        named = {name for name in options.columns.values() if name}
         records = (_parquet_records(one, named) for one in _files_of_split(path, paths, split))
         return enumerate(itertools.chain.from_iterable(records), 1)
     return _text_file_rows(paths, encoding) if form == "text" else read_mail_files(paths)
@@ -364,7 +364,7 @@ def _files_of_split(source: Path, paths: list[Path], split: str) -> list[Path]:
 
     of_split = [path for path in paths if is_of(path, split)]
     there = sorted(name for name in _SPLIT_NAMES if any(is_of(path, name) for path in paths))
-    if of_split or paths == [source] or (not there and split == How.split):
+    if of_split or paths == [source] or (not there and split == IngestOptions.split):
         return of_split or paths
     told = f"must be {' or '.join(there)}" if there else "no file has its name"
     raise OptionWouldHelp(f"--split: {split!r} is not in {source}; {told}", "split")

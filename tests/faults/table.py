@@ -766,7 +766,7 @@ REPEATS = rows(
      "texts=texts,", "texts=None,",
      "test_a_found_secret_in_a_repeated_message_is_a_trace"),
     ("labels of the text are judged as if nothing stood twice", "screen_corpus",
-     'TextCounts() if how.dedup != "none" else None', "None",
+     'TextCounts() if options.dedup != "none" else None', "None",
      "test_a_found_secret_in_a_repeated_message_is_a_trace"),
     ("what is left out for its likeness is certified", "is_deduplicated_by_likeness",
      'summary["dedup_by"] != "exact"', "False",
@@ -1581,7 +1581,7 @@ UNITS = rows(
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
     ("a caller's seed draws the secrets that count", "screen_corpus",
      "texts=texts, find_values_in_whole_point=True)",
-     "texts=texts, find_values_in_whole_point=True, seed=how.seed)",
+     "texts=texts, find_values_in_whole_point=True, seed=options.seed)",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
 ) + rows(
     "screening.rates",

@@ -331,4 +331,4 @@ def test_where_the_hub_keeps_a_split():
 def test_the_hub_needs_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ValueError, match=r"needs the package datasets \(pip install datasets\)"):
-        next(readers.read_rows("hub:Salesforce/wikitext", "hub", readers.How()))
+        next(readers.read_rows("hub:Salesforce/wikitext", "hub", readers.IngestOptions()))
