@@ -192,11 +192,11 @@ def name_evidence_files(page: Path, standard: str) -> tuple[Path, Path]:
 
 
 def _render_evidence_files(
-    value: Mapping[str, Any], model: StrPath, page: Path, standard: str
+    certificate: Mapping[str, Any], model: StrPath, page: Path, standard: str
 ) -> dict[Path, str]:
     """The two files of :func:`name_evidence_files`, rendered from a certificate."""
     evidence_page, evidence_json = name_evidence_files(page, standard)
-    evidence = standards.assemble_evidence(value, standard)
+    evidence = standards.assemble_evidence(certificate, standard)
     words = ["crtlib", "certify", Path(model).resolve().name, "--out", page.name]
     again = shlex.join([*words, "--evidence", standard])
     return {
@@ -219,51 +219,54 @@ def _is_half_written(page: Path) -> bool:
 
 
 def _render_certificate(
-    value: Mapping[str, Any], trained: CertifiableRun, audience: str, name: str
+    certificate: Mapping[str, Any], trained: CertifiableRun, audience: str, name: str
 ) -> str:
     """The page of this name for an audience; it contains neither its own hash nor the signature."""
-    value = {k: v for k, v in value.items() if k not in ("page_sha256", "signature")}
+    certificate = {k: v for k, v in certificate.items() if k not in ("page_sha256", "signature")}
     promise, profile = trained.promise(), None
-    if value["verdict"] == "holds" and audience != "officer" and promise.has_noise_bound:
+    if certificate["verdict"] == "holds" and audience != "officer" and promise.has_noise_bound:
         profile = tabulate_privacy_profile(promise)
     command = shlex.join(["crtlib", "certify", trained.folder.resolve().name, "--out", name])
     return certificate_pages.render_certificate_pages(
-        value, audience, profile=profile, command=command
+        certificate, audience, profile=profile, command=command
     )
 
 
-def summarise_certificate(value: Mapping[str, Any]) -> str:
+def summarise_certificate(certificate: Mapping[str, Any]) -> str:
     """A certificate in one line, for a terminal."""
-    if beyond := [row["limit"] for row in value.get("limits", ()) if not row["met"]]:
-        return f"does not meet your limits: {', '.join(beyond)}; {_verdict_line(value)}"
+    if beyond := [row["limit"] for row in certificate.get("limits", ()) if not row["met"]]:
+        return f"does not meet your limits: {', '.join(beyond)}; {_verdict_line(certificate)}"
     return (
-        f"meets your limits; {_verdict_line(value)}"
-        if value.get("limits")
-        else _verdict_line(value)
+        f"meets your limits; {_verdict_line(certificate)}"
+        if certificate.get("limits")
+        else _verdict_line(certificate)
     )
 
 
-def _verdict_line(value: Mapping[str, Any]) -> str:
-    if value["verdict"] != "holds":
-        why = " ".join(value["void_because"])
-        bare = value["verdict"] == "none"
+def _verdict_line(certificate: Mapping[str, Any]) -> str:
+    if certificate["verdict"] != "holds":
+        why = " ".join(certificate["void_because"])
+        bare = certificate["verdict"] == "none"
         return f"no promise: {why or 'the method adds no noise'}" if bare else why
-    g, before = value["guarantee"], value["spent_before"]["runs"]
-    if g["kind"] == SECRET_PLAN_KIND:
-        worst = max(row["at_most"] for row in value["value_guess"])
+    guarantee, before = certificate["guarantee"], certificate["spent_before"]["runs"]
+    if guarantee["kind"] == SECRET_PLAN_KIND:
+        worst = max(row["at_most"] for row in certificate["value_guess"])
         return f"holds; a protected value is guessed with a chance of at most {at_most(worst, 3)}"
     earlier = f"; with {before} earlier" if before else ""
-    pairs = [f"({x['epsilon']}, {at_most(x['delta'], 3)})" for x in (g["secret"], g["missed"])]
+    pairs = [
+        f"({x['epsilon']}, {at_most(x['delta'], 3)})"
+        for x in (guarantee["secret"], guarantee["missed"])
+    ]
     who = (
         f"a secret at random {pairs[0]}, one passed over"
-        if g["kind"] == BAYESIAN_KIND
+        if guarantee["kind"] == BAYESIAN_KIND
         else "any one"
     )
-    little = _say_promises_little(value)
-    return f"holds; {little}{who} {pairs[1]}{earlier}; id {value['id'][:12]}"
+    little = _say_promises_little(certificate)
+    return f"holds; {little}{who} {pairs[1]}{earlier}; id {certificate['id'][:12]}"
 
 
-def _say_promises_little(value: Mapping[str, Any]) -> str:
+def _say_promises_little(certificate: Mapping[str, Any]) -> str:
     """A warning if delta is above 1/n, as a model that publishes one of n at random would keep such
     a promise. For a promise about any one message or conversation, n is the number of these; for
     any other it is the number of people, with whom the draw of a random secret begins.
@@ -280,15 +283,15 @@ def _say_promises_little(value: Mapping[str, Any]) -> str:
     >>> _say_promises_little({"guarantee": every, **talks})
     'promises little, as delta is above one in 40 conversations; '
     """
-    g, text, unit = value["guarantee"], value["corpus"], value["unit"]
-    bayes = g["kind"] == BAYESIAN_KIND
+    guarantee, text, unit = certificate["guarantee"], certificate["corpus"], certificate["unit"]
+    bayes = guarantee["kind"] == BAYESIAN_KIND
     many, what = text.get("users"), "people"
     if not bayes and unit == "turn":
         many, what = text.get("turns"), "messages"
     elif not bayes and unit == "dialogue":
-        private = [row for row in value["mechanism"]["phases"] if row["kind"] == "private"]
+        private = [row for row in certificate["mechanism"]["phases"] if row["kind"] == "private"]
         many, what = max((row["points"] for row in private), default=0), "conversations"
-    delta = float(g["secret" if bayes else "missed"]["delta"])
+    delta = float(guarantee["secret" if bayes else "missed"]["delta"])
     if not many or delta <= 1 / many:
         return ""
     return f"promises little, as delta is above one in {many:,} {what}; "
@@ -325,50 +328,53 @@ def compare_certificate_with_run(
     page = Path(out).with_suffix(".html")
     if standard:
         name_evidence_files(page, standard)  # refuses an unknown standard
-    value = read_json_object(page.with_suffix(".json"))
-    if "id" not in value or "verdict" not in value:
+    certificate = read_json_object(page.with_suffix(".json"))
+    if "id" not in certificate or "verdict" not in certificate:
         raise ValueError(f"{page.with_suffix('.json')}: is no certificate")
     with refuse_whatever_fails(str(model), DAMAGED_RECORD, ours=ValueError):
-        found = next(_certificate_differences(value, model, odometer_folder, page), None)
+        found = next(_certificate_differences(certificate, model, odometer_folder, page), None)
         if standard and not found:
-            for path, text in _render_evidence_files(value, model, page, standard).items():
+            for path, text in _render_evidence_files(certificate, model, page, standard).items():
                 if not path.is_file() or files.read_bytes(path) != text.encode():
-                    return f"{path}: differs from what the certificate shows", value
-        return found, value
+                    return f"{path}: differs from what the certificate shows", certificate
+        return found, certificate
 
 
 def _certificate_differences(
-    value: dict[str, Any],
+    certificate: dict[str, Any],
     model: StrPath,
     odometer_folder: StrPath | None,
     page: Path,
 ) -> Iterator[str]:
-    if error := best_match(certificate_pages.certificate_validator().iter_errors(value)):
+    if error := best_match(certificate_pages.certificate_validator().iter_errors(certificate)):
         yield f"{error.json_path}: is not what the schema allows"
-    if certificate_pages.hash_certificate(value) != value["id"]:
+    if certificate_pages.hash_certificate(certificate) != certificate["id"]:
         yield "id: is not that of this content; it was changed"
     trained = read_certifiable_run(model, odometer_folder=odometer_folder)
     try:
         if trained.key:
             seal.check_signature(
-                value, "signature", trained.key.public_key().public_bytes_raw().hex()
+                certificate, "signature", trained.key.public_key().public_bytes_raw().hex()
             )
     except ValueError as error:
         yield str(error)
-    issued = value["labels"] or find_issued_count(trained, value["rates"])
+    issued = certificate["labels"] or find_issued_count(trained, certificate["rates"])
     trained = with_current_label_counts(trained, issued)
-    for name, rate in value["rates"].items():
-        if name != "by_kind" and recompute_bound(rate, value["labels"]) != rate["upper"]:
+    for name, rate in certificate["rates"].items():
+        if name != "by_kind" and recompute_bound(rate, certificate["labels"]) != rate["upper"]:
             yield f"rates.{name}.upper: does not follow from its counts"
     weights = Path(model) / "model.safetensors"
-    if weights.is_file() and outputs.hash_file(weights) != value["model"]["sha256"]:
+    if weights.is_file() and outputs.hash_file(weights) != certificate["model"]["sha256"]:
         yield "model.sha256: is the hash of another model"
+    guesses = certificate["right_guess"]
     again = collect_certificate_parts(
-        trained, name=value["model"]["name"], evidence=value.get("evidence"),
-        secrets_per_person=[row["copies"] for row in value["right_guess"] if row["who"] == "user"],
-        require=[row["limit"] for row in value.get("limits", ())],
-    )  # fmt: skip
-    stated = {name: part for name, part in value.items() if name in again}
+        trained,
+        name=certificate["model"]["name"],
+        secrets_per_person=[row["copies"] for row in guesses if row["who"] == "user"],
+        evidence=certificate.get("evidence"),
+        require=[row["limit"] for row in certificate.get("limits", ())],
+    )
+    stated = {name: part for name, part in certificate.items() if name in again}
     recomputed = json.loads(json.dumps(again))
     if stated != recomputed:
         old, new = (dict(model_card.flatten_fields(parts)) for parts in (stated, recomputed))
@@ -376,6 +382,6 @@ def _certificate_differences(
         yield f"{next(changed, 'a part')}: differs when it is recomputed"
     text = files.read_bytes(page) if page.is_file() else b""
     if not any(
-        _render_certificate(value, trained, a, page.name).encode() == text for a in AUDIENCES
+        _render_certificate(certificate, trained, a, page.name).encode() == text for a in AUDIENCES
     ):
         yield f"{page}: the page differs from its certificate"

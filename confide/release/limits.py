@@ -47,23 +47,23 @@ def _parse_limit(text: str) -> tuple[str, Decimal]:
     return name, number / 100 if found[3] and name not in LIMITS_IN_PERCENT else number
 
 
-def _certified_bound(c: Mapping[str, Any], name: str) -> Decimal | None:
+def _certified_bound(certificate: Mapping[str, Any], name: str) -> Decimal | None:
     """The certified bound, in percent for :data:`LIMITS_IN_PERCENT`; None if there is none."""
     bound: Any
     if name in ("miss", "trace", "public"):
-        bound = _bound_of_rate(c, name)
+        bound = _bound_of_rate(certificate, name)
     elif name in LIMITS_IN_PERCENT:
-        bound = _bound_of_guesses(c, name)
+        bound = _bound_of_guesses(certificate, name)
     elif name == "epsilon_missed":
-        bound = c["guarantee"]["missed"]["epsilon"]
+        bound = certificate["guarantee"]["missed"]["epsilon"]
     else:  # epsilon or delta
-        bound = c["guarantee"]["secret"][name]
+        bound = certificate["guarantee"]["secret"][name]
     if bound is None or bound == "inf":
         return None
     return to_decimal(bound) * (100 if name in LIMITS_IN_PERCENT else 1)
 
 
-def _bound_of_rate(c: Mapping[str, Any], name: str) -> float | None:
+def _bound_of_rate(certificate: Mapping[str, Any], name: str) -> float | None:
     """The upper bound of a rate, together with what earlier searches passed over. None if it was
     counted on labels and the promise does not rest on them: then the certificate does not name the
     labels, and states neither their confidence nor what is assumed about them.
@@ -72,25 +72,25 @@ def _bound_of_rate(c: Mapping[str, Any], name: str) -> float | None:
         Test: ``tests/release/test_limits.py::
         test_a_rate_whose_labels_are_not_named_meets_no_limit``.
     """
-    row = c["rates"].get(name, {})
-    if row.get("how") == "one_per_cluster" and c["guarantee"]["kind"] != BAYESIAN_KIND:
+    row = certificate["rates"].get(name, {})
+    if row.get("how") == "one_per_cluster" and certificate["guarantee"]["kind"] != BAYESIAN_KIND:
         return None
     upper: float | None = row.get("upper")
     if upper is None or name == "miss":
         return upper
     spent_name = {"trace": "gamma", "public": "delta2"}[name]
-    return max(upper, c.get("spent_before", {}).get(spent_name, 0.0))
+    return max(upper, certificate.get("spent_before", {}).get(spent_name, 0.0))
 
 
-def _bound_of_guesses(c: Mapping[str, Any], name: str) -> float | None:
+def _bound_of_guesses(certificate: Mapping[str, Any], name: str) -> float | None:
     """The largest chance of a right guess about a secret, or of naming a value. A promise for any
     one message ("dp") is also one for a secret drawn at random."""
     if name == "value":
-        rows = c["value_guess"]
+        rows = certificate["value_guess"]
     else:
-        every = c.get("guarantee", {}).get("kind") == "dp"
+        every = certificate.get("guarantee", {}).get("kind") == "dp"
         who = "missed" if every or name == "missed" else "random"
-        rows = [row for row in c["right_guess"] if row["who"] == who]
+        rows = [row for row in certificate["right_guess"] if row["who"] == who]
     return max((row["at_most"] for row in rows), default=None)
 
 

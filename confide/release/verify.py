@@ -45,7 +45,7 @@ LEAST_DELTA_RATIO = 0.99
 WEIGHT_FILES = ("model.safetensors", "adapter_model.safetensors")
 
 
-def find_fault_of_sheet(value: Mapping[str, Any], page: bytes | None) -> str | None:
+def find_form_fault(certificate: Mapping[str, Any], page: bytes | None) -> str | None:
     """What is wrong with the form of a certificate, or with the ``page`` that people read, if it is
     given; None: nothing.
 
@@ -53,25 +53,25 @@ def find_fault_of_sheet(value: Mapping[str, Any], page: bytes | None) -> str | N
         An edited page is detected, and so is a number that no certificate can have. Test:
         ``tests/release/test_verifier.py``.
     """
-    error = best_match(certificate_pages.certificate_validator().iter_errors(value))
+    error = best_match(certificate_pages.certificate_validator().iter_errors(certificate))
     if error:
         return f"certificate: {error.json_path} is not what the schema allows"
-    if value["model"]["trained_parameters"] > value["model"]["parameters"]:
+    if certificate["model"]["trained_parameters"] > certificate["model"]["parameters"]:
         return "certificate: more parameters were trained than there are"
-    rows = [row for name, row in value["rates"].items() if name != "by_kind"]
+    rows = [row for name, row in certificate["rates"].items() if name != "by_kind"]
     counted = any(row["how"] == "one_per_cluster" for row in rows)
-    if counted and _rests_on_labels(value) and value["labels"] is None:
+    if counted and _rests_on_labels(certificate) and certificate["labels"] is None:
         return "certificate: does not name the labels of its rates"
-    if wrong := _find_rate_fault(value.get("rates", {}), value.get("labels")):
+    if wrong := _find_rate_fault(certificate.get("rates", {}), certificate.get("labels")):
         return wrong
-    if page is not None and hashlib.sha256(page).hexdigest() != value.get("page_sha256"):
+    if page is not None and hashlib.sha256(page).hexdigest() != certificate.get("page_sha256"):
         return "the page beside the certificate is not the one that was signed with it"
     return None
 
 
-def _rests_on_labels(value: Mapping[str, Any]) -> bool:
+def _rests_on_labels(certificate: Mapping[str, Any]) -> bool:
     """Whether the promise is about a secret drawn at random, and so rests on labels."""
-    return bool(value["guarantee"]["kind"] == composed_promise.BAYESIAN_KIND)
+    return bool(certificate["guarantee"]["kind"] == composed_promise.BAYESIAN_KIND)
 
 
 def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None) -> str | None:
@@ -99,13 +99,13 @@ def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None)
 
 
 def find_certificate_fault(
-    model: Path, value: Mapping[str, Any], public: str | None = None
+    model: Path, certificate: Mapping[str, Any], public: str | None = None
 ) -> str | None:
     """Find the first fault in a certificate of the folder ``model``.
 
     Args:
         model: The folder as it was received.
-        value: The certificate.
+        certificate: The certificate.
         public: The releaser's key, as obtained in another way: 64 hexadecimal digits, in upper or
             lower case.
 
@@ -122,40 +122,43 @@ def find_certificate_fault(
     if public is not None and not re.fullmatch("[0-9a-f]{64}", public := public.strip().lower()):
         return "--key: must be 64 hexadecimal digits"
     try:
-        seal.check_signature(value, "certificate", public)
+        seal.check_signature(certificate, "certificate", public)
         released = released_folder.read_release(model)
     except ValueError as error:
         return str(error)
-    key = value["public_key"]
+    key = certificate["public_key"]
     if released.key != key:
         return "release.json: was signed with another key than the certificate"
-    if certificate_pages.hash_certificate(value) != value["id"]:
+    if certificate_pages.hash_certificate(certificate) != certificate["id"]:
         return "certificate: its id is not the hash of its content"
     if released.altered:
         return f"{released.altered[0]}: is not what was released"
     weights = {sha for name, sha in released.hashes.items() if name in WEIGHT_FILES}
-    if value["model"]["sha256"] not in weights:
+    if certificate["model"]["sha256"] not in weights:
         return "certificate: is of another model"
-    if value["verdict"] != "holds":
+    if certificate["verdict"] != "holds":
         return "certificate: the model carries no promise"
-    told = value.get("limits", [])
-    if limits.judge_limits(value, [row["limit"] for row in told]) != told:
+    told = certificate.get("limits", [])
+    if limits.judge_limits(certificate, [row["limit"] for row in told]) != told:
         return "limits: do not follow from what is certified"
-    own = source_fold.combine_sources(released.sources)
-    if own.void or own.kind == "none":
-        return f"release.json: {own.void[0] if own.void else 'nothing protects the text'}"
-    mechanism = value["mechanism"]
-    return _find_number_fault(value, own) or _find_mechanism_fault(mechanism, released.sources, own)
+    files_promise = source_fold.combine_sources(released.sources)
+    if files_promise.void or files_promise.kind == "none":
+        why = files_promise.void[0] if files_promise.void else "nothing protects the text"
+        return f"release.json: {why}"
+    mechanism = certificate["mechanism"]
+    return _find_number_fault(certificate, files_promise) or _find_mechanism_fault(
+        mechanism, released.sources, files_promise
+    )
 
 
 def _find_mechanism_fault(
     mechanism: Mapping[str, Any],
     sources: Iterable[file_sources.FileSource],
-    own: source_fold.FilesPromise,
+    files_promise: source_fold.FilesPromise,
 ) -> str | None:
     """The fault if the private steps in a certificate are not those of any training among the
     files' sources. A plan's steps are not compared: they differ from point to point."""
-    if own.plan:
+    if files_promise.plan:
         return None
     noised = [s for s in sources if isinstance(s, file_sources.NoisedSource)]
     told = {
@@ -168,69 +171,111 @@ def _find_mechanism_fault(
     return "certificate: its private steps are not those of the files"
 
 
-def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) -> str | None:
-    """The fault if the certificate promises more than follows from the files alone. It writes an
-    infinite epsilon as "inf", which ``float`` accepts."""
-    given = value["guarantee"]
-    kinds: list[str] = [own.kind]  # or what earlier runs leave of it
-    kinds += [composed_promise.BAYESIAN_KIND] if own.kind == "dp" else []
-    kinds += ["dp"] if own.kind == composed_promise.BAYESIAN_KIND and not own.delta2 else []
-    if given["kind"] not in kinds or given["relation"] != own.neighbouring_relation:
-        return "certificate: promises something of another kind than the files can keep"
-    if given.get("plan") != (own.plan and own.plan.plan):
-        return "certificate: its plan is not that of the files"
-    if own.kind == composed_promise.BAYESIAN_KIND and own.gamma < 1 and "rates" in value:
-        for name, least in (("trace", own.gamma), ("public", own.delta2)):
-            if value["rates"][name]["upper"] < least * LEAST_NUMBER_RATIO:
-                return f"certificate: the {name} rate is smaller than that of the files"
-    if wrong := _find_condition_fault(value, own):
+def _find_number_fault(
+    certificate: Mapping[str, Any], files_promise: source_fold.FilesPromise
+) -> str | None:
+    """The fault if the certificate promises more than follows from the files alone."""
+    if wrong := _find_kind_fault(certificate, files_promise):
         return wrong
-    delta = float(given["missed"]["delta"])
+    if wrong := _find_condition_fault(certificate, files_promise):
+        return wrong
+    delta = float(certificate["guarantee"]["missed"]["delta"])
     if not 0 <= delta <= 1:
         return "certificate: its delta is not a probability"
-    promise = composed_promise.compose_promise(own, None, delta=delta)
-    guesses = promise.value_guesses()
-    for row, (prior, chance) in zip(value["value_guess"], guesses, strict=False):
-        if row["prior"] != prior or row["at_most"] < chance * (
-            LEAST_NUMBER_RATIO if own.plan else LEAST_DELTA_RATIO
-        ):
+    promise = composed_promise.compose_promise(files_promise, None, delta=delta)
+    if wrong := _find_value_guess_fault(certificate, promise):
+        return wrong
+    if wrong := _find_right_guess_fault(certificate, promise):
+        return wrong
+    return None if files_promise.plan else _find_bound_fault(certificate, promise, delta)
+
+
+def _find_kind_fault(
+    certificate: Mapping[str, Any], files_promise: source_fold.FilesPromise
+) -> str | None:
+    """The fault if the promise is of a kind, or rests on rates, that the files cannot keep."""
+    guarantee = certificate["guarantee"]
+    kinds: list[str] = [files_promise.kind]  # or what earlier runs leave of it
+    bayesian = files_promise.kind == composed_promise.BAYESIAN_KIND
+    if files_promise.kind == "dp":
+        kinds.append(composed_promise.BAYESIAN_KIND)
+    if bayesian and not files_promise.delta2:
+        kinds.append("dp")
+    relation = files_promise.neighbouring_relation
+    if guarantee["kind"] not in kinds or guarantee["relation"] != relation:
+        return "certificate: promises something of another kind than the files can keep"
+    if guarantee.get("plan") != (files_promise.plan and files_promise.plan.plan):
+        return "certificate: its plan is not that of the files"
+    if bayesian and files_promise.gamma < 1 and "rates" in certificate:
+        for name, least in (("trace", files_promise.gamma), ("public", files_promise.delta2)):
+            if certificate["rates"][name]["upper"] < least * LEAST_NUMBER_RATIO:
+                return f"certificate: the {name} rate is smaller than that of the files"
+    return None
+
+
+def _find_value_guess_fault(
+    certificate: Mapping[str, Any], promise: composed_promise.ComposedPromise
+) -> str | None:
+    """The fault if values can be guessed more often than the certificate states."""
+    stated, chances = certificate["value_guess"], promise.value_guesses()
+    least_ratio = LEAST_NUMBER_RATIO if promise.files_promise.plan else LEAST_DELTA_RATIO
+    for row, (prior, chance) in zip(stated, chances, strict=False):
+        if row["prior"] != prior or row["at_most"] < chance * least_ratio:
             return "certificate: a value can be guessed more often than it states"
-    if len(value["value_guess"]) != len(guesses):
+    if len(stated) != len(chances):
         return "certificate: omits promises about values"
-    rows = value["right_guess"]
+    return None
+
+
+def _find_right_guess_fault(
+    certificate: Mapping[str, Any], promise: composed_promise.ComposedPromise
+) -> str | None:
+    """The fault if guesses about a secret can be right more often than the certificate states."""
+    rows, kind = certificate["right_guess"], certificate["guarantee"]["kind"]
     sizes = [row["copies"] for row in rows if row["who"] == "user"]
     names = [(row["who"], row["copies"]) for row in rows]
-    average = certificate_parts.average_rates(promise, value) if ("other", 1) in names else None
+    average = None
+    if ("other", 1) in names:
+        average = certificate_parts.average_rates(promise, certificate)
     chances = {(w, k): p for w, k, p in promise.right_guesses(sizes, average)}
-    if (
-        bayes := given["kind"] == composed_promise.BAYESIAN_KIND
-    ):  # if redaction leaves no secret out, it is as any other
+    if kind == composed_promise.BAYESIAN_KIND:
+        # If redaction leaves no secret out, one drawn at random is as any other.
         chances.setdefault(("random", 1), chances["missed", 1])
-    elif given["kind"] == "dp":
+    elif kind == "dp":
         chances.pop(("random", 1), None)
     if not chances.keys() <= set(names):
         return "certificate: omits right guesses"
-    if any(
-        row["at_most"] < chances.get(name, 1.0) * LEAST_NUMBER_RATIO
-        for name, row in zip(names, rows, strict=True)
-    ):
-        return "certificate: a guess can be right more often than it states"
-    if own.plan:
-        return None
-    if own.unit != value["unit"]:
+    for name, row in zip(names, rows, strict=True):
+        if row["at_most"] < chances.get(name, 1.0) * LEAST_NUMBER_RATIO:
+            return "certificate: a guess can be right more often than it states"
+    return None
+
+
+def _find_bound_fault(
+    certificate: Mapping[str, Any], promise: composed_promise.ComposedPromise, delta: float
+) -> str | None:
+    """The fault if an epsilon, a delta or a rate is smaller than the noise of the files allows. A
+    certificate writes an infinite epsilon as "inf", which ``float`` accepts."""
+    guarantee, files_promise = certificate["guarantee"], promise.files_promise
+    if files_promise.unit != certificate["unit"]:
         return "certificate: has another unit than the noise"
     missed = promise.missed_bound()[0]
-    if float(given["missed"]["epsilon"]) < missed * LEAST_NUMBER_RATIO:
+    if float(guarantee["missed"]["epsilon"]) < missed * LEAST_NUMBER_RATIO:
         return "certificate: epsilon is smaller than the noise allows"
-    before = value["spent_before"]
-    if before["gamma"] < own.gamma * LEAST_NUMBER_RATIO or before["delta2"] < own.delta2:
+    before = certificate["spent_before"]
+    if (
+        before["gamma"] < files_promise.gamma * LEAST_NUMBER_RATIO
+        or before["delta2"] < files_promise.delta2
+    ):
         return "certificate: with what was spent before, a rate is smaller than that of the files"
-    alone = before["alone"]
-    secret, least = promise.random_secret_bound() if bayes else (missed, delta)
-    if given["secret"]["delta"] < least * LEAST_DELTA_RATIO:
+    secret, least = missed, delta
+    if guarantee["kind"] == composed_promise.BAYESIAN_KIND:
+        secret, least = promise.random_secret_bound()
+    if guarantee["secret"]["delta"] < least * LEAST_DELTA_RATIO:
         return "certificate: delta leaves out what was learned without noise"
-    if float(given["secret"]["epsilon"]) < secret * LEAST_NUMBER_RATIO:
+    if float(guarantee["secret"]["epsilon"]) < secret * LEAST_NUMBER_RATIO:
         return "certificate: the epsilon of a secret at random is smaller than it can be"
+    alone = before["alone"]
     if (
         float(alone["epsilon"]) < secret * LEAST_NUMBER_RATIO
         or alone["delta"] < least * LEAST_DELTA_RATIO
@@ -239,26 +284,31 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     return None
 
 
-def _find_condition_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) -> str | None:
+def _find_condition_fault(
+    certificate: Mapping[str, Any], files_promise: source_fold.FilesPromise
+) -> str | None:
     """The fault if the certificate omits a condition of its promise, or what that does not
     cover."""
-    declared = (*own.declared, *evidence.declare_report_counts(value.get("evidence")))
+    declared = (
+        *files_promise.declared,
+        *evidence.declare_report_counts(certificate.get("evidence")),
+    )
     named = {(d["of"], d["value"]): d for d in certificate_parts.declarations_as_json(declared)}
     earlier = certificate_parts.OF_AN_EARLIER_MODEL
-    told = [d for d in value["declared"] if not d["of"].endswith(earlier)]
+    told = [d for d in certificate["declared"] if not d["of"].endswith(earlier)]
     if sorted((d["of"], d["value"]) for d in told) != sorted((d.of, d.value) for d in declared):
         return "certificate: does not name what was declared public"
     if any(d["bits"] < named[d["of"], d["value"]]["bits"] * LEAST_DELTA_RATIO for d in told):
         return "certificate: what was declared public reveals more bits than it states"
-    rests_on_labels = "rates" in value and _rests_on_labels(value)
-    of_labels = assumptions.assume_of_labels(value) if rests_on_labels else []
-    needed_assumptions = assumptions.state_assumptions([*own.assumed, *of_labels])
-    if not {*needed_assumptions} <= {*value.get("assumed", ())}:
+    rests_on_labels = "rates" in certificate and _rests_on_labels(certificate)
+    of_labels = assumptions.assume_of_labels(certificate) if rests_on_labels else []
+    needed_assumptions = assumptions.state_assumptions([*files_promise.assumed, *of_labels])
+    if not {*needed_assumptions} <= {*certificate.get("assumed", ())}:
         return "certificate: does not state what is assumed"
-    if not {*certificate_parts.ALWAYS_KNOWN} <= {*value.get("treated_as_public", ())}:
+    if not {*certificate_parts.ALWAYS_KNOWN} <= {*certificate.get("treated_as_public", ())}:
         return "certificate: does not state what is treated as public"
-    needed = certificate_parts.list_not_promised(value["unit"], own)
-    if not {*needed} <= {*value.get("not_promised", ())}:
+    needed = certificate_parts.list_not_promised(certificate["unit"], files_promise)
+    if not {*needed} <= {*certificate.get("not_promised", ())}:
         return "certificate: does not state what is not promised"
     return None
 
@@ -268,20 +318,22 @@ def main() -> int:
     parser.add_argument("model", type=Path, help="folder that was released")
     parser.add_argument("certificate", type=Path, help="its certificate, as JSON")
     parser.add_argument("--key", help="public key of the releaser, 64 hexadecimal digits")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    page, value = given.certificate.with_suffix(".html"), {}
+    page, certificate = arguments.certificate.with_suffix(".html"), {}
     try:
-        with refuse_whatever_fails(str(given.certificate), "is no certificate", ours=ValueError):
-            value = seal.read_signed(given.certificate)
+        with refuse_whatever_fails(
+            str(arguments.certificate), "is no certificate", ours=ValueError
+        ):
+            certificate = seal.read_signed(arguments.certificate)
             read = files.read_bytes(page) if page.is_file() else None
-            wrong = find_certificate_fault(given.model, value, given.key)
-            wrong = wrong or find_fault_of_sheet(value, read)
+            wrong = find_certificate_fault(arguments.model, certificate, arguments.key)
+            wrong = wrong or find_form_fault(certificate, read)
     except (ValueError, OSError, MachineError) as error:
         wrong = str(error)
-    unknown = "" if given.key else "; no key was compared, so anybody may have signed it"
+    unknown = "" if arguments.key else "; no key was compared, so anybody may have signed it"
     beside = "" if page.is_file() else f"; there is no page {page.name} to compare"
-    same = f"as it was signed, by key {value.get('public_key')}{unknown}{beside}"
+    same = f"as it was signed, by key {certificate.get('public_key')}{unknown}{beside}"
     print(printable(f"refused: {wrong}" if wrong else same, 4_000))
     return 4 if wrong else 0
 

@@ -51,9 +51,9 @@ def flatten_fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
 # --------------------------------------------------------------------------- in one line
 
 
-def describe_promise(c: Certificate) -> str:
+def describe_promise(certificate: Certificate) -> str:
     """What a certificate promises, in one line: for ``guarantee.txt``, the model's card and a
-    terminal. ``c`` has the parts of a certificate; it need not be sealed.
+    terminal. ``certificate`` has the parts of a certificate; it need not be sealed.
 
     The promise is that of the model together with all that were trained on its text before. What it
     would be for this model alone follows, and is marked as such.
@@ -62,28 +62,32 @@ def describe_promise(c: Certificate) -> str:
         Every number is one of the certificate's, rounded up if it has more digits; none is computed
         here: ``tests/release/test_one_number.py``.
     """
-    if c["verdict"] == "none" and c["void_because"]:
-        return f"no guarantee: {' '.join(c['void_because'])}"
-    if c["verdict"] == "none":
-        raw = ", and it read the text as it is" if c["policies"]["pi"]["name"] == "none" else ""
+    if certificate["verdict"] == "none" and certificate["void_because"]:
+        return f"no guarantee: {' '.join(certificate['void_because'])}"
+    if certificate["verdict"] == "none":
+        raw = (
+            ", and it read the text as it is"
+            if certificate["policies"]["pi"]["name"] == "none"
+            else ""
+        )
         return f"no guarantee: this method adds no noise{raw}"
-    if c["verdict"] != "holds":
-        return f"no guarantee; void: {' '.join(c['void_because'])}"
-    g = c["guarantee"]
-    if g["kind"] == "secret_protection":
-        told = _describe_value_promise(c)
-        neighbours = PLAN_NEIGHBOURS[g["relation"]]
+    if certificate["verdict"] != "holds":
+        return f"no guarantee; void: {' '.join(certificate['void_because'])}"
+    guarantee = certificate["guarantee"]
+    if guarantee["kind"] == "secret_protection":
+        told = _describe_value_promise(certificate)
+        neighbours = PLAN_NEIGHBOURS[guarantee["relation"]]
     else:
-        told = _describe_point_promise(c)
-        neighbours = describe_relation(g["relation"], g["accountant"])
+        told = _describe_point_promise(certificate)
+        neighbours = describe_relation(guarantee["relation"], guarantee["accountant"])
     told += [
         f"neighbours: {neighbours}",
-        f"accountant: {g['accountant']}",
-        *_describe_rates(c),
-        f"treated as public: {'; '.join(c['treated_as_public'])}",
-        *([f"assumed: {'; '.join(c['assumed'])}"] if c["assumed"] else []),
+        f"accountant: {guarantee['accountant']}",
+        *_describe_rates(certificate),
+        f"treated as public: {'; '.join(certificate['treated_as_public'])}",
+        *([f"assumed: {'; '.join(certificate['assumed'])}"] if certificate["assumed"] else []),
     ]
-    return "; ".join(told + _list_uncounted(c["spent_before"]))
+    return "; ".join(told + _list_uncounted(certificate["spent_before"]))
 
 
 def _format_pair(pair: Mapping[str, Any]) -> str:
@@ -91,68 +95,72 @@ def _format_pair(pair: Mapping[str, Any]) -> str:
     return f"({at_most(float(pair['epsilon']))}, {at_most(pair['delta'])})"
 
 
-def _describe_point_promise(c: Certificate) -> list[str]:
+def _describe_point_promise(certificate: Certificate) -> list[str]:
     """Epsilon and delta of a training with noise for each data point, and the unit they are for."""
-    g, before, unit = c["guarantee"], c["spent_before"], c["unit"]
-    others = c["searched"]["trials"] - 1
+    guarantee, before, unit = (
+        certificate["guarantee"],
+        certificate["spent_before"],
+        certificate["unit"],
+    )
+    others = certificate["searched"]["trials"] - 1
     beside = [f"{before['runs']} earlier {SAME_PEOPLE_PHRASE}"] * (before["runs"] > 0)
     beside += [f"{others} that were compared with it"] * (others > 0)
     together = f" of this model and {' and '.join(beside)} together" if beside else ""
-    told = [f"{_format_pair(g['secret'])} {PROMISE_NAMES[g['kind']]}{together}"]
+    told = [f"{_format_pair(guarantee['secret'])} {PROMISE_NAMES[guarantee['kind']]}{together}"]
     if before["runs"]:
         compared = " and those that were compared with it" if others else ""
         told.append(f"of this model{compared} alone: {_format_pair(before['alone'])}")
-    spared = _say_who_is_spared(c)
-    if g["kind"] == "dp":
+    spared = _say_who_is_spared(certificate)
+    if guarantee["kind"] == "dp":
         whole = ", with all their points" if unit == "user" else ""
         return [*told, f"unit: one {unit}{whole}{spared}"]
     learned = ", but that was learned with noise" if before["delta2"] > 0 else ""
-    passed = f"of one that the policy passed over{learned}: {_format_pair(g['missed'])}"
+    passed = f"of one that the policy passed over{learned}: {_format_pair(guarantee['missed'])}"
     return [*told, passed, f"unit: one secret in one {unit}{spared}"]
 
 
-def _say_who_is_spared(c: Certificate) -> str:
+def _say_who_is_spared(certificate: Certificate) -> str:
     """A phrase that limits the promise to others if people of the text taught a policy."""
-    if any(states_kind(sentence, "people_taught") for sentence in c["assumed"]):
+    if any(states_kind(sentence, "people_taught") for sentence in certificate["assumed"]):
         return " of somebody who taught no policy"
     return ""
 
 
-def _describe_value_promise(c: Certificate) -> list[str]:
+def _describe_value_promise(certificate: Certificate) -> list[str]:
     """How often a value that a plan protects can be guessed."""
     rows = [
-        f"a protected value{_say_who_is_spared(c)}, which is guessed with a chance of "
+        f"a protected value{_say_who_is_spared(certificate)}, which is guessed with a chance of "
         f"{(-round_up_to_figures(-row['prior'], 4)).normalize():f} without the model, is guessed "
         f"with a chance "
         f"of at most {at_most(row['at_most'])} with it"
-        for row in c["value_guess"]
+        for row in certificate["value_guess"]
     ]
     steps = Counter[float]()
-    for phase in c["mechanism"]["phases"]:
+    for phase in certificate["mechanism"]["phases"]:
         steps[phase["noise_multiplier"]] += phase["steps"]
     noise = [
         f"{count_of(number, 'step', 'steps')} with noise multiplier {at_most(multiplier, 6)}"
         for multiplier, number in steps.items()
     ]
-    of_people = any(states_kind(sentence, "one_name") for sentence in c["assumed"])
+    of_people = any(states_kind(sentence, "one_name") for sentence in certificate["assumed"])
     unit = "a value of one person" if of_people else "it"
     return [*rows, f"unit: all points in which the search found {unit}", *noise]
 
 
-def _describe_rates(c: Certificate) -> list[str]:
+def _describe_rates(certificate: Certificate) -> list[str]:
     """The two rates on which confidentiality rests: those of this model's own search, and together
     with earlier models' searches if these add to them."""
-    kind, before = c["guarantee"]["kind"], c["spent_before"]
+    kind, before = certificate["guarantee"]["kind"], certificate["spent_before"]
     if kind != "bayesian_confidentiality":
         return ["holds whatever a search for secrets finds"] * (kind == "dp")
     rows = (
         ("trace rate: the redacted points differ", "gamma", "trace"),
         ("public rate: learned without noise", "delta2", "public"),
     )
-    labels, told = c["labels"], []
+    labels, told = certificate["labels"], []
     alpha = labels["alpha"] / (2 * labels["judged"]) if labels else 0.0
     for what, symbol, name in rows:
-        rate = c["rates"][name]
+        rate = certificate["rates"][name]
         said = BoundedRate.from_rate(Rate.from_json(rate), alpha=alpha)
         added = before[symbol] != rate["upper"]
         earlier = f", with earlier models at most {at_most(before[symbol])}" if added else ""

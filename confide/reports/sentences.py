@@ -87,15 +87,15 @@ def load_sentences() -> dict[str, tuple[Any, jinja2.Template]]:
     }
 
 
-def select_sentences(c: Certificate) -> dict[str, list[str]]:
+def select_sentences(certificate: Certificate) -> dict[str, list[str]]:
     """The sentences that are true of a certificate: name -> paragraphs, with ``**bold**``
     inside."""
     known: dict[str, Any] = {
-        **c,
+        **certificate,
         "no_promise": NO_PROMISE,
-        "before": Counter(c["spent_before"]),
-        "guess": {row["who"]: row["at_most"] for row in reversed(c["right_guess"])},
-        "people": [row for row in c["right_guess"] if row["who"] == "user"],
+        "before": Counter(certificate["spent_before"]),
+        "guess": {row["who"]: row["at_most"] for row in reversed(certificate["right_guess"])},
+        "people": [row for row in certificate["right_guess"] if row["who"] == "user"],
     }
     for name, expression in _read_sentences_file()["given"].items():
         known[name] = _compile_condition(expression)(known)
