@@ -13,14 +13,14 @@ import math
 import shlex
 import tempfile
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from confide import odometer
-from confide.labels import label_tasks as labelled
-from confide.release import limits, rate_bounds
+from confide import odometer, spending
+from confide.labels import label_tasks
+from confide.release import file_sources, limits, rate_bounds
 from confide.reports import html
 from confide.screening.corpus import default_policy, stored_rates
 from confide.training import (
@@ -65,27 +65,45 @@ class AdviceRow:
     policy: str
     conservative: str
     unit: str
-    meets: bool
-    """Whether it meets the limits."""
+    meets_limits: bool
     epsilon: float
-    noise: float
-    private: float
+    noise_multiplier: float
+    private_share: float
     """The share of points that are private."""
-    redacted: float
+    masked_share: float
     """The share of characters that are masked."""
     rates: Mapping[str, Any]
-    judged: Sequence[Mapping[str, Any]]
+    judged_limits: Sequence[Mapping[str, Any]]
     """Each limit, with the bound that is certified and whether it meets the limit."""
-    guess: float
+    largest_guess_chance: float
     """The largest chance that a guess is right, in [0, 1]."""
-    read: int | None
+    turns_to_read: int | None
     """How many turns must be read in all until it meets the limits, if the policies keep failing as
     often as on these labels; None if even one turn from each person would not be enough."""
-    tried: Sequence[Mapping[str, Any]] = ()
+    tried_epsilons: Sequence[Mapping[str, Any]] = ()
     """For each of :data:`TRIED_EPSILONS`: the noise, the guess, the judged limits, and whether all
-    are met."""
-    void: Sequence[str] = ()
+    are met, as JSON has them."""
+    void_reasons: Sequence[str] = ()
     """Why its certificate would be void."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as JSON has it."""
+        return {
+            "policy": self.policy,
+            "conservative": self.conservative,
+            "unit": self.unit,
+            "meets": self.meets_limits,
+            "epsilon": self.epsilon,
+            "noise": self.noise_multiplier,
+            "private": self.private_share,
+            "redacted": self.masked_share,
+            "rates": self.rates,
+            "judged": self.judged_limits,
+            "guess": self.largest_guess_chance,
+            "read": self.turns_to_read,
+            "tried": self.tried_epsilons,
+            "void": self.void_reasons,
+        }
 
 
 @dataclass(frozen=True)
@@ -105,24 +123,33 @@ class Advice:
 
     def json(self) -> dict[str, Any]:
         """The advice as one JSON object, schema ``crtlib/advice/1``."""
-        return {"schema": "crtlib/advice/1", "ok": self.best is not None, **asdict(self)}
+        rows = tuple(row.to_json() for row in self.rows)
+        return {
+            "schema": "crtlib/advice/1",
+            "ok": self.best is not None,
+            **asdict(self),
+            "rows": rows,
+        }
 
     def text(self) -> str:
         """The advice for a terminal, at most 80 columns wide where names allow."""
         head = f"{'':4}{'private':>8}{'redacted':>9}{'trace':>9}{'public':>9}"
         lines = [f"{head}{'epsilon':>9}{'noise':>7}{'guess':>7}{'read':>8}  limits"]
-        for k, r in enumerate(self.rows, 1):
+        for number, row in enumerate(self.rows, 1):
             trace, public = (
-                round_up_to_figures(100 * r.rates[name]["upper"]) for name in ("trace", "public")
+                round_up_to_figures(100 * row.rates[name]["upper"]) for name in ("trace", "public")
             )
+            guess = round_up_to_figures(100 * row.largest_guess_chance)
+            to_read = "-" if row.turns_to_read is None else f"{row.turns_to_read:,}"
             lines.append(
-                f"{k:<4}{100 * r.private:>6.1f} %{100 * r.redacted:>7.1f} %{trace:>7} %"
-                f"{public:>7} "
-                f"%{r.epsilon:>9g}{r.noise:>7.3g}{round_up_to_figures(100 * r.guess):>7}"
-                f"{'-' if r.read is None else f'{r.read:,}':>8}  {'met' if r.meets else 'not met'}"
+                f"{number:<4}{100 * row.private_share:>6.1f} %{100 * row.masked_share:>7.1f} %"
+                f"{trace:>7} %{public:>7} %{row.epsilon:>9g}{row.noise_multiplier:>7.3g}"
+                f"{guess:>7}{to_read:>8}  {'met' if row.meets_limits else 'not met'}"
             )
-        lines += [f"{k}   {r.policy}, then {r.conservative}; a point is a {r.unit}"
-                  for k, r in enumerate(self.rows, 1)]  # fmt: skip
+        lines += [
+            f"{number}   {row.policy}, then {row.conservative}; a point is a {row.unit}"
+            for number, row in enumerate(self.rows, 1)
+        ]
         turns, pairs = count_of(self.turns, "turn", "turns"), count_of(self.pairs, "pair", "pairs")
         lines += [
             f"labels: {turns}, each from a different one of the text's {self.people:,} "
@@ -137,7 +164,7 @@ class Advice:
         return html.render_template(
             "advise.html.j2",
             a=self,
-            seconds=labelled.SECONDS_PER_TURN,
+            seconds=label_tasks.SECONDS_PER_TURN,
             log10=math.log10,
             choice=CHOICE_NOTE,
         )
@@ -184,10 +211,13 @@ def advise_on_limits(
     if not require:
         raise ValueError("--require: is missing; give 'public <= 1%' or another limit")
     limits.judge_limits({"verdict": "none"}, require)  # refuses a malformed limit
-    about = labelled.read_label_facts(labels)
+    about = label_tasks.read_label_facts(labels)
     turns, people = int(about["judge"]), int(about["users"])
     pairs_and_units = [
-        (p, c, u) for p in policies or [default_policy(corpus)] for c in conservative for u in units
+        (policy, cautious, unit)
+        for policy in policies or [default_policy(corpus)]
+        for cautious in conservative
+        for unit in units
     ]
     given = {k: v for k, v in settings.items() if v is not None}
     tried: list[tuple[CrtStudy, PreparedData]] = []
@@ -207,15 +237,15 @@ def advise_on_limits(
         for study, prepared in tried
     )
     best = max(
-        (k for k, r in enumerate(rows) if r.meets),
-        key=lambda k: (1 - rows[k].redacted) * (2 - rows[k].private) / rows[k].noise,
+        (k for k, row in enumerate(rows) if row.meets_limits),
+        key=lambda k: _text_kept_for_its_noise(rows[k]),
         default=None,
     )
     commands: list[list[str]] = []
     if best is not None:
-        why, r = f"plan {best + 1}: keeps the most text for its noise", rows[best]
-        options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
-        options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit}
+        why, row = f"plan {best + 1}: keeps the most text for its noise", rows[best]
+        options = {"policy": row.policy, "conservative": row.conservative, "labels": labels}
+        options |= {"epsilon": f"{row.epsilon:g}", "unit": row.unit}
         options |= {"init": "random", **given}  # else a machine with a GPU chooses another model
         out = _find_free_name("model")
         options |= {"trials": str(trials), "out": out} if trials > 1 else {"out": out}
@@ -233,6 +263,12 @@ def advise_on_limits(
             commands = [["label", "sample", str(corpus), *draw, "--out", out]]
     lines = tuple(shlex.join(["crtlib", *words]) for words in commands)
     return Advice(rows, best, why, lines, turns, people, pairs, _owners_of_turns(about))
+
+
+def _text_kept_for_its_noise(row: AdviceRow) -> float:
+    """What the best plan has most of: text that is not masked, and points that are public, for
+    little noise."""
+    return (1 - row.masked_share) * (2 - row.private_share) / row.noise_multiplier
 
 
 def _find_free_name(name: str) -> str:
@@ -260,6 +296,50 @@ def _options_of_a_like_draw(
     return ["--by", str(about["by"]), "--kinds", ",".join(about["kinds"]), *seal]
 
 
+@dataclass(frozen=True)
+class _PairOnTrial:
+    """A pair of policies whose promise is previewed at one noise after another: a function from an
+    epsilon to the study, its data, the odometer with what was spent before, and the limits."""
+
+    ready_study: Callable[[float], CrtStudy]
+    prepared: PreparedData
+    odometer: odometer_run.OdometerRun
+    spent: spending.SpentBudget
+    origin: Sequence[file_sources.FileSource]
+    limits: Sequence[str]
+
+    def at_epsilon(self, epsilon: float, rates: PolicyRates) -> dict[str, Any]:
+        """The limits as the certificate of a training would judge them, whether all are met, and
+        the largest chance of a right guess."""
+        planned, prepared = self.ready_study(epsilon), replace(self.prepared, known=rates)
+        phases = crt_study.schedule_phases(planned)
+        event = schedules.combine_phase_events(phases)
+        assert event is not None
+        facts = {**self.odometer.facts, "gamma": rates.gamma, "delta2": rates.delta2}
+        sources = record_sources.collect_sources_of_steps(
+            planned, prepared, replace(self.odometer, run="this", facts=facts), [event], phases,
+            private_updates=0, origin=self.origin,
+        )  # fmt: skip
+        content = training_record.facts_before_training(planned, prepared)
+        promise, why = training_record.preview_promise(content, sources, self.odometer, self.spent)
+        certificate = {
+            "verdict": "void" if why else "holds",
+            "rates": content["rates"],
+            "spent_before": {"gamma": promise.gamma, "delta2": promise.delta2},
+            "guarantee": promise.guarantee(),
+            **promise.guesses(()),
+        }
+        judged = limits.judge_limits(certificate, self.limits)
+        return {
+            "epsilon": epsilon,
+            "noise": planned.noise_multiplier,
+            "guess": certificate["right_guess"][0]["at_most"],
+            "judged": judged,
+            "met": all(row["met"] for row in judged),
+            "void": why,
+        }
+
+
 def _advise_on_pair(
     study: CrtStudy,
     prepared: PreparedData,
@@ -271,80 +351,77 @@ def _advise_on_pair(
 ) -> AdviceRow:
     """The advice on one pair of policies. The labels have judged ``pairs`` pairs; they are on
     ``turns`` turns, each from a different one of ``people`` people."""
-    counted, parts = prepared.rates, prepared.prepared
-    rates = rates_from_json(counted.to_json(), policy_pairs=pairs)
-    prepared = replace(prepared, known=rates)
+    rates = rates_from_json(prepared.rates.to_json(), policy_pairs=pairs)
+    trial = _prepare_trial(study, replace(prepared, known=rates), require, trials)
+    tried = [trial.at_epsilon(epsilon, rates) for epsilon in TRIED_EPSILONS]
+    met_count = bisect_left(tried, True, key=lambda row: not row["met"])
+    taken = tried[max(met_count - 1, 0)]
+    turns_to_read: int | None = turns
+    if not met_count:
+        epsilon = taken["epsilon"]
+        turns_to_read = _find_turns_to_read(trial, epsilon, prepared.rates, rates, turns, people)
+    masked = sum(span.end - span.start for spans in prepared.flags for span in spans)
+    parts = prepared.prepared
+    return AdviceRow(
+        policy=study.policy,
+        conservative=study.conservative,
+        unit=study.unit,
+        meets_limits=met_count > 0,
+        epsilon=taken["epsilon"],
+        noise_multiplier=taken["noise"],
+        private_share=len(parts.private) / max(1, parts.points),  # as screen counts
+        masked_share=masked / max(1, sum(len(p.text) for p in prepared.points)),
+        rates={name: getattr(rates, name).to_json() for name in RATE_NAMES},
+        judged_limits=taken["judged"],
+        largest_guess_chance=taken["guess"],
+        turns_to_read=turns_to_read,
+        tried_epsilons=tried,
+        void_reasons=taken["void"],
+    )
+
+
+def _prepare_trial(
+    study: CrtStudy, prepared: PreparedData, require: Sequence[str], trials: int
+) -> _PairOnTrial:
+    """A pair of policies with what was spent before on its text. No odometer is created for
+    good."""
+    rates = prepared.rates
     odometer_fields = odometer_run.odometer_fields(study.ready(), prepared)
     meter = odometer_run.open_odometer(
         study.corpus, odometer_fields, init=study.init, protects=True, trials=trials
     )
-    with tempfile.TemporaryDirectory() as new:  # creates no odometer for good
+    with tempfile.TemporaryDirectory() as new:
         if not meter.folder.is_dir():
             meter = replace(meter, folder=Path(new) / "odometer")
             odometer.prepare_odometer(meter.folder, meter.facts["corpus"])
         labels = {**(prepared.labels or {}), "alpha": RATES_ALPHA, "judged": rates.policy_pairs}
         spent = rate_bounds.with_current_bounds(meter.spent, labels, meter.facts["corpus"])
         origin = meter.origin()
-    ready = functools.cache(lambda epsilon: replace(study, epsilon=epsilon).ready())
+    ready_study = functools.cache(lambda epsilon: replace(study, epsilon=epsilon).ready())
+    return _PairOnTrial(ready_study, prepared, meter, spent, origin, require)
 
-    def at(epsilon: float, rates: PolicyRates) -> dict[str, Any]:
-        """The limits as the certificate of a training would judge them, whether all are met, and
-        the largest chance of a right guess."""
-        planned, judged_by = ready(epsilon), replace(prepared, known=rates)
-        phases = crt_study.schedule_phases(planned)
-        event = schedules.combine_phase_events(phases)
-        assert event is not None
-        facts = {**meter.facts, "gamma": rates.gamma, "delta2": rates.delta2}
-        sources = record_sources.collect_sources_of_steps(
-            planned, judged_by, replace(meter, run="this", facts=facts), [event], phases,
-            private_updates=0, origin=origin,
-        )  # fmt: skip
-        content = training_record.facts_before_training(planned, judged_by)
-        promise, why = training_record.preview_promise(content, sources, meter, spent)
-        certificate = {
-            "verdict": "void" if why else "holds",
-            "rates": content["rates"],
-            "spent_before": {"gamma": promise.gamma, "delta2": promise.delta2},
-            "guarantee": promise.guarantee(),
-            **promise.guesses(()),
-        }
-        judged = limits.judge_limits(certificate, require)
-        return {
-            "epsilon": epsilon,
-            "noise": planned.noise_multiplier,
-            "guess": certificate["right_guess"][0]["at_most"],
-            "judged": judged,
-            "met": all(row["met"] for row in judged),
-            "void": why,
-        }
 
-    tried = [at(epsilon, rates) for epsilon in TRIED_EPSILONS]
-    met = bisect_left(tried, True, key=lambda t: not t["met"])
-    taken = tried[max(met - 1, 0)]
+def _find_turns_to_read(
+    trial: _PairOnTrial,
+    epsilon: float,
+    counted: PolicyRates,
+    rates: PolicyRates,
+    turns: int,
+    people: int,
+) -> int | None:
+    """How many turns a new draw must read until the pair meets the limits at this epsilon, if its
+    policies keep failing as often; None if one from each of the ``people`` would not be enough.
+    ``counted`` are the rates on the ``turns`` that were read, ``rates`` those of all pairs that
+    they judged."""
     most = people / turns
     can_be_drawn = (*(m for m in LABEL_MULTIPLES if m < most), most)
     # A new draw also reaches those who taught a policy, whose labels do not count.
     judging_turns = max(1, turns - counted.left_out_points)
     speaks = (1 - counted.left_out_clusters / people) * turns / judging_turns
-    enough = (
-        times
-        for times in can_be_drawn
-        if at(taken["epsilon"], _rates_after_labels(rates, times * speaks))["met"]
-    )
-    times = 1.0 if met else next(enough, None)
-    covered = sum(s.end - s.start for spans in prepared.flags for s in spans)
-    return AdviceRow(
-        policy=study.policy,
-        conservative=study.conservative,
-        unit=study.unit,
-        meets=met > 0,
-        **{name: taken[name] for name in ("epsilon", "noise", "judged", "guess", "void")},
-        private=len(parts.private) / max(1, parts.points),  # as screen counts
-        redacted=covered / max(1, sum(len(p.text) for p in prepared.points)),
-        rates={name: getattr(rates, name).to_json() for name in RATE_NAMES},
-        read=None if times is None else min(math.ceil(turns * times), people),
-        tried=tried,
-    )
+    for times in can_be_drawn:
+        if trial.at_epsilon(epsilon, _rates_after_labels(rates, times * speaks))["met"]:
+            return min(math.ceil(turns * times), people)
+    return None
 
 
 def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
@@ -379,9 +456,9 @@ def _explain_unmet(
     rows: Sequence[AdviceRow], about: Mapping[str, Any], hours: float
 ) -> tuple[str, int | None]:
     """Why no row meets the limits, and how many turns to draw if that would help."""
-    if all(r.void for r in rows):
-        return f"no plan has a promise; void: {' '.join(rows[0].void)}", None
-    near = min((r.read for r in rows if r.read is not None), default=None)
+    if all(row.void_reasons for row in rows):
+        return f"no plan has a promise; void: {' '.join(rows[0].void_reasons)}", None
+    near = min((row.turns_to_read for row in rows if row.turns_to_read is not None), default=None)
     missing = " and ".join(_unmet_limits(rows))
     if near is None:
         who = _owners_of_turns(about)
@@ -389,7 +466,7 @@ def _explain_unmet(
             f"none would meet the limits even if a turn of each of the {int(about['users']):,} "
             f"{who} were read: {missing}; it takes better policies, or more {who}"
         ), None
-    needed = near * labelled.SECONDS_PER_TURN / 3600  # a new draw, of which none is read
+    needed = near * label_tasks.SECONDS_PER_TURN / 3600  # a new draw, of which none is read
     why = (
         f"none meets the limits ({missing}): needs a separate draw of {near:,} turns, "
         f"{math.ceil(10 * needed) / 10:g} hours"
@@ -401,7 +478,7 @@ def _explain_unmet(
 
 def _unmet_limits(rows: Sequence[AdviceRow]) -> Iterator[str]:
     """Each limit that no row meets, with the smallest bound that is certified."""
-    for judged in zip(*(r.judged for r in rows), strict=True):
+    for judged in zip(*(row.judged_limits for row in rows), strict=True):
         if not any(row["met"] for row in judged):
             limit = judged[0]["limit"]
             every = [row["certified"] for row in judged if row["certified"] is not None]

@@ -49,7 +49,7 @@ def carried_out(corpus, row, out):
         labels=corpus.parent / "labels", epsilon=row.epsilon, unit=row.unit,
         epochs=1, width=4,
     )  # fmt: skip
-    limits = [judged["limit"] for judged in row.judged]
+    limits = [judged["limit"] for judged in row.judged_limits]
     return certify.write_certificate(
         out, out.with_suffix(".html"), secrets_per_person=(), require=limits
     )
@@ -65,8 +65,8 @@ def test_a_plan_is_certified_with_the_bounds_that_were_said(corpus, ask, tmp_pat
     assert (best.policy, best.conservative, best.epsilon) == (FINDS, "everything", 4.0)
     assert advice.pairs == 2 and not odometer.find_odometer(corpus, "x").exists()
     made = carried_out(corpus, best, tmp_path / "best")
-    assert made["limits"] == best.judged and all(row["met"] for row in made["limits"])
-    assert made["mechanism"]["phases"][-1]["noise_multiplier"] == best.noise
+    assert made["limits"] == best.judged_limits and all(row["met"] for row in made["limits"])
+    assert made["mechanism"]["phases"][-1]["noise_multiplier"] == best.noise_multiplier
     assert made["rates"]["trace"]["upper"] == best.rates["trace"]["upper"]
 
 
@@ -74,21 +74,21 @@ def test_what_was_spent_before_counts(corpus, ask, tmp_path):
     """And a row that is not advised has the bounds of its certificate as well."""
     first = ask(*LIMITS, policies=(FINDS, LEAVES))
     other = first.rows[-1]
-    assert other.policy == LEAVES and not other.meets
+    assert other.policy == LEAVES and not other.meets_limits
     made = carried_out(corpus, other, tmp_path / "other")
-    assert made["limits"] == other.judged and not all(row["met"] for row in made["limits"])
+    assert made["limits"] == other.judged_limits and not all(row["met"] for row in made["limits"])
     again = ask(*LIMITS, policies=(FINDS, LEAVES), conservative=("everything",))
     assert again.pairs == first.pairs == 4, "the same pairs are no new choice"
     later = again.rows[0]
-    assert later.judged != first.rows[1].judged
-    assert carried_out(corpus, later, tmp_path / "later")["limits"] == later.judged
+    assert later.judged_limits != first.rows[1].judged_limits
+    assert carried_out(corpus, later, tmp_path / "later")["limits"] == later.judged_limits
 
 
 def test_the_least_noise_that_meets_them_is_taken(ask):
     (row,) = ask("epsilon_missed <= 2.5", conservative=("everything",)).rows
-    assert row.meets and row.epsilon == 2.0
+    assert row.meets_limits and row.epsilon == 2.0
     (row,) = ask("epsilon_missed <= 2.5", "missed <= 53", conservative=("everything",)).rows
-    assert row.meets and row.epsilon < 2.0
+    assert row.meets_limits and row.epsilon < 2.0
 
 
 def test_every_pair_that_was_tried_is_charged(ask):
@@ -103,14 +103,16 @@ def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
     """Nothing was missed: more labels help, as far as there are people to draw. A policy that
     leaves some: no labels do."""
     more = ask("trace <= 16%")
-    (needed,) = {row.read for row in more.rows}
+    (needed,) = {row.turns_to_read for row in more.rows}
     read = label_tasks.read_label_facts(corpus.parent / "labels")["judge"]
     assert more.best is None and read == more.turns < needed <= more.people
     assert "needs" in more.why
     for limit, policy in (("trace <= 2%", FINDS), ("trace <= 2%", LEAVES)):
         never = ask(limit, policies=(policy,))
         assert never.best is None and never.commands == ()
-        assert {row.read for row in never.rows} == {None}, "more than can be drawn is no advice"
+        assert {row.turns_to_read for row in never.rows} == {None}, (
+            "more than can be drawn is no advice"
+        )
         assert f"of each of the {never.people} people read" in never.why
         assert "better policies, or more people" in never.why
 
@@ -119,7 +121,7 @@ def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
     """ "needs a separate draw of 112 turns", of which a quarter were of people who had taught the
     tagger: its bound was 9.56 % where 8 had been asked for."""
     attach = library.train_on_corpus.attach_label_rates
-    (alone,) = {row.read for row in ask("trace <= 20%").rows}
+    (alone,) = {row.turns_to_read for row in ask("trace <= 20%").rows}
 
     def attach_as_if_a_quarter_had_taught(*given):
         prepared = attach(*given)
@@ -127,7 +129,7 @@ def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
 
     name = "attach_label_rates"
     monkeypatch.setattr(library.train_on_corpus, name, attach_as_if_a_quarter_had_taught)
-    (needed,) = {row.read for row in ask("trace <= 20%").rows}
+    (needed,) = {row.turns_to_read for row in ask("trace <= 20%").rows}
     assert 0.95 < 0.75 * needed / alone < 1.1
 
 
@@ -136,7 +138,7 @@ def test_hours_that_are_left_make_a_draw_of_it(ask):
     short, enough = ask(limit), ask(limit, hours=1)
     assert short.best is None and "--hours allows 0" in short.why and not short.commands
     assert enough.best is None and "label sample" in enough.commands[0]
-    turns = min(row.read for row in enough.rows)
+    turns = min(row.turns_to_read for row in enough.rows)
     assert f"--turns {turns} " in enough.commands[0]
     assert f"needs a separate draw of {turns} turns, " in short.why
     # All of them are read anew: "0 more than were read", of what nobody had read.
@@ -170,7 +172,7 @@ def test_the_draw_that_is_advised_judges_the_plans_that_asked_for_it(tmp_path, r
     command = [*shlex.split(advice.commands[0])[1:-1], tmp_path / "more"]
     assert run(*command)[0] == 0
     facts = [label_tasks.read_label_facts(tmp_path / name) for name in ("labels", "more")]
-    assert facts[1]["judge"] == min(row.read for row in advice.rows) > 20
+    assert facts[1]["judge"] == min(row.turns_to_read for row in advice.rows) > 20
     assert all(facts[0][name] == facts[1][name] for name in ("by", "kinds", "sealed"))
     bring_known_labels(talk, tmp_path / "more", lambda t: spans[t.id])
     assert advise_on_limits(talk, tmp_path / "more", ["trace <= 12%"], **how).best == 0
@@ -275,7 +277,7 @@ def test_advice_counts_what_earlier_searches_passed_over(tmp_path):
     made = certify.write_certificate(
         tmp_path / "two", tmp_path / "two.html", secrets_per_person=(), require=limits
     )
-    assert made["limits"] == row.judged
+    assert made["limits"] == row.judged_limits
 
 
 @pytest.mark.parametrize("base, most", [("o.jsonl", 60), ("bare.jsonl", 70)])
@@ -297,7 +299,7 @@ def test_advice_for_a_base_is_what_the_certificate_says(tmp_path, base, most):
     made = certify.write_certificate(
         tmp_path / "m", tmp_path / "m.html", secrets_per_person=(), require=limits
     )
-    assert made["limits"] == row.judged
+    assert made["limits"] == row.judged_limits
 
 
 SETTINGS = {
@@ -336,7 +338,7 @@ def test_a_plan_from_a_base_that_nobody_knows_meets_nothing(tmp_path, monkeypatc
         text, tmp_path / "labels", ["missed <= 99"], policies=[FINDS],
         conservative=["everything"], epochs=1, init=init,
     )  # fmt: skip
-    assert advice.best is None and not advice.commands and not advice.rows[0].meets
+    assert advice.best is None and not advice.commands and not advice.rows[0].meets_limits
     reason = "It is not known what base, from which it started, has read."
     assert advice.why == f"no plan has a promise; void: {reason}"
 
@@ -367,8 +369,8 @@ def test_what_is_said_of_a_plan_is_said_by_its_certificate(tmp_path, monkeypatch
     made = certify.write_certificate(
         tmp_path / "m", tmp_path / "m.html", secrets_per_person=(), require=limits
     )
-    assert made["limits"] == row.judged
-    assert made["void_because"] == row.void
+    assert made["limits"] == row.judged_limits
+    assert made["void_because"] == row.void_reasons
 
 
 def test_labels_that_advice_asks_for_are_charged_as_it_said(tmp_path):
