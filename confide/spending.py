@@ -33,31 +33,31 @@ class SpendingHistory:
     same conversations, people or messages. ``others`` are the registry's lines for any text, needed
     for what a model started from. ``recut_texts``, by unit ("dialogue" or "user"), are texts that
     may have been divided into other conversations or people than this text, whose hash is
-    ``corpus``."""
+    ``corpus_sha256``."""
 
     entries: tuple[OdometerEntry, ...]
     others: tuple[OdometerEntry, ...] = ()
     recut_texts: Mapping[str, set[str]] = field(default_factory=dict)
-    corpus: str | None = None
+    corpus_sha256: str | None = None
 
     def spent(self, run: str | None = None, bases: Iterable[str] = ()) -> SpentBudget:
         """What was spent by all runs, or only by those that started before ``run``. ``bases``:
         hashes of the model that a run without a line yet would start from."""
         known = sum_spending(self.entries, run=run, others=self.others, bases=bases)
-        return replace(known, recut_texts=self.recut_texts, corpus=self.corpus)
+        return replace(known, recut_texts=self.recut_texts, corpus_sha256=self.corpus_sha256)
 
 
-def read_history(
+def read_odometer_history(
     folder: str | os.PathLike[str], registry: Registry | None, run: str | None = None
 ) -> SpendingHistory:
     """The lines of an odometer, and those that the registry adds: for runs that the odometer lacks,
     or of which the registry has more lines. If the registry knows when ``run`` last started, only
     runs that started earlier are added."""
-    own, corpus = read_entries(folder), read_corpus_hash(Path(folder)) or ""
+    own, corpus_sha256 = read_entries(folder), read_corpus_hash(Path(folder)) or ""
     if registry is None:
-        return SpendingHistory(tuple(own), corpus=corpus)
+        return SpendingHistory(tuple(own), corpus_sha256=corpus_sha256)
     every = registry.entries()
-    related = registry.find_related_texts(corpus)
+    related = registry.find_related_texts(corpus_sha256)
     earlier = {e.run for e in every[: _last_start(every, run)] if e.corpus in related} - {run}
 
     lines_here, lines_there = Counter(e.run for e in own), Counter(e.run for e in every)
@@ -71,27 +71,29 @@ def read_history(
     of_other_people = {text for text in other_texts if not _has_same_people(related[text])}
     cut_otherwise = {"dialogue": other_texts, "user": of_other_people}
     entries = (*before_own, *own, *after_own)
-    return SpendingHistory(entries, tuple(every), cut_otherwise, corpus)
+    return SpendingHistory(entries, tuple(every), cut_otherwise, corpus_sha256)
 
 
-def read_history_of(
-    corpus: str | os.PathLike[str], text: str, registry: Registry
+def read_history_beside_corpus(
+    corpus_path: str | os.PathLike[str], corpus_sha256: str, registry: Registry
 ) -> SpendingHistory:
-    """What is known about the text in a file or folder, whose hash is ``text``, from the odometer
-    beside it, if there is one, and from the registry. No odometer is created."""
-    return read_history_of_text(find_odometer(corpus, text), text, registry)
+    """What is known about the text in a file or folder, from the odometer beside it, if there is
+    one, and from the registry. No odometer is created."""
+    return read_history_if_present(
+        find_odometer(corpus_path, corpus_sha256), corpus_sha256, registry
+    )
 
 
-def read_history_of_text(
-    folder: Path, text: str, registry: Registry, run: str | None = None
+def read_history_if_present(
+    folder: Path, corpus_sha256: str, registry: Registry, run: str | None = None
 ) -> SpendingHistory:
-    """:func:`read_history` for the text with this hash, whose odometer need not exist yet; none is
-    created."""
+    """:func:`read_odometer_history` for the text with this hash, whose odometer need not exist yet;
+    none is created."""
     with tempfile.TemporaryDirectory() as new:
         if not folder.is_dir():
             folder = Path(new) / "odometer"
-            prepare_odometer(folder, text)
-        return read_history(folder, registry, run)
+            prepare_odometer(folder, corpus_sha256)
+        return read_odometer_history(folder, registry, run)
 
 
 def _has_same_people(shared: Counter[str]) -> bool:
@@ -117,8 +119,8 @@ class SpentBudget:
     true, or that descend from such a run. ``ancestors``: the runs from whose models this one
     descends. ``run_is_struck``: this run was struck. ``excluded_runs``: how many runs do not count
     because they were struck. ``recut_texts``: texts that may have been divided into other
-    conversations or people than this text, whose hash is ``corpus`` (None: all runs are on one
-    text)."""
+    conversations or people than this text, whose hash is ``corpus_sha256`` (None: all runs are on
+    one text)."""
 
     entries: tuple[OdometerEntry, ...]
     base_unprotected: bool = False
@@ -127,7 +129,7 @@ class SpentBudget:
     run_is_struck: bool = False
     excluded_runs: int = 0
     recut_texts: Mapping[str, set[str]] = field(default_factory=dict)
-    corpus: str | None = None
+    corpus_sha256: str | None = None
 
     @property
     def private(self) -> tuple[OdometerEntry, ...]:
@@ -137,18 +139,18 @@ class SpentBudget:
         )
 
     @property
-    def runs(self) -> int:
+    def protected_run_count(self) -> int:
         """How many runs were trained with protection."""
         return len(self.private)
 
     @property
-    def unprotected(self) -> int:
+    def unprotected_run_count(self) -> int:
         """How many runs were trained without protection, started from a model that had been, or are
         void."""
-        return len(self.entries) - self.runs
+        return len(self.entries) - self.protected_run_count
 
     @property
-    def unsaid(self) -> tuple[OdometerEntry, ...]:
+    def runs_without_verdict(self) -> tuple[OdometerEntry, ...]:
         """The runs with noise whose lines do not state whether anything voids their promise."""
         return tuple(e for e in self.entries if e.events is not None and e.void is None)
 
@@ -217,15 +219,15 @@ class SpentBudget:
         return largest
 
     @property
-    def elsewhere(self) -> tuple[OdometerEntry, ...]:
+    def runs_on_other_texts(self) -> tuple[OdometerEntry, ...]:
         """The private runs on other texts."""
-        return tuple(e for e in self.private if self.corpus not in (None, e.corpus))
+        return tuple(e for e in self.private if self.corpus_sha256 not in (None, e.corpus))
 
     def of_another_law(self, screening: str, law: str | None) -> tuple[OdometerEntry, ...]:
         """The private runs on this text whose rates were bounded on labels drawn by another law
         than ``law`` (None: than the law of the first of these runs). Runs with this run's
         ``screening`` are left out: their rates are the same."""
-        here = [e for e in self.private if e.law and e not in self.elsewhere]
+        here = [e for e in self.private if e.law and e not in self.runs_on_other_texts]
         law = law or next((e.law for e in here), None)
         return tuple(e for e in here if e.law != law and e.screening != screening)
 
@@ -273,7 +275,7 @@ class SpentBudget:
             test_a_rate_of_messages_bounds_nothing_of_conversations``.
         """
         unknown = (
-            *self.elsewhere,
+            *self.runs_on_other_texts,
             *self.of_another_law(screening, law),
             *self.of_smaller_points(unit, holds or {}),
         )
@@ -427,7 +429,7 @@ def report_spending(history: SpendingHistory, *, delta: float) -> dict[str, Any]
     holds = whole.holds(unit)
     gamma, delta2 = whole.rates("", 0.0, 0.0, unit=unit, holds=holds)
     together = epsilon(whole.events, whole.groups(unit, holds)) if whole.events else 0.0
-    if whole.unprotected:
+    if whole.unprotected_run_count:
         together, gamma, delta2 = "inf", 1.0, 1.0
     return {
         "unit": unit,
@@ -435,5 +437,5 @@ def report_spending(history: SpendingHistory, *, delta: float) -> dict[str, Any]
         "runs": rows,
         "together": {"epsilon": together, "gamma": gamma, "delta2": delta2},
         "leave_out_repeats": whole.leaving_out_repeats,
-        "unsaid": len(whole.unsaid),
+        "unsaid": len(whole.runs_without_verdict),
     }

@@ -57,11 +57,11 @@ def registry_folder() -> Path:
     return place
 
 
-def register_text(corpus: str | os.PathLike[str]) -> str:
+def register_text(corpus_path: str | os.PathLike[str]) -> str:
     """Enter a text in the user's registry, so that it is recognized later.
 
     Args:
-        corpus: A file or folder: a text as it is, or a screened one.
+        corpus_path: A file or folder: a text as it is, or a screened one.
 
     Returns:
         The SHA-256 of the text.
@@ -75,27 +75,28 @@ def register_text(corpus: str | os.PathLike[str]) -> str:
         was entered before. Test: ``tests/release/test_text_registry.py::
         test_what_screening_left_is_known_though_the_text_was_entered_before``.
     """
-    sha = corpora.hash_corpus(corpus)
-    form = corpora.hash_text_as_read(corpus) if is_screened_folder(corpus) else sha
-    units = registry_units.hash_registry_units(corpus)
+    sha = corpora.hash_corpus(corpus_path)
+    form = corpora.hash_text_as_read(corpus_path) if is_screened_folder(corpus_path) else sha
+    units = registry_units.hash_registry_units(corpus_path)
     Registry(registry_folder()).register(sha, units, form=form)
     return sha
 
 
-def count_shared_units(corpus: StrPath, other: StrPath) -> Counter[str]:
+def count_shared_units(corpus_path: StrPath, other_path: StrPath) -> Counter[str]:
     """Count the units that two texts share: conversations ("talk"), people ("user"), messages and
     so on, for each kind by which a registry would relate them
-    (:meth:`Registry.find_related_texts`). "words" counts the conversations of ``other`` that also
-    occur in ``corpus``, whoever speaks, if these are more than half. Empty if nothing is shared.
+    (:meth:`Registry.find_related_texts`). "words" counts the conversations of the other
+    text that also occur in the first, whoever speaks, if these are more than half. Empty if nothing
+    is shared.
 
     Guarantee:
         Two texts that a registry takes for related share something here, and so does a text with
         more than half of another's conversations, however short they are. Test:
         ``tests/release/test_text_registry.py::test_two_texts_share_what_makes_them_related``.
     """
-    theirs = set(registry_units.hash_registry_units(other))
+    theirs = set(registry_units.hash_registry_units(other_path))
     known, both = Counter[str](), Counter[str]()
-    for unit in set(registry_units.hash_registry_units(corpus)):
+    for unit in set(registry_units.hash_registry_units(corpus_path)):
         known[unit[0]] += 1
         both[unit[0]] += unit in theirs
     fewer = {kind: min(known[kind], n) for kind, n in Counter(k for k, _ in theirs).items()}
@@ -104,8 +105,8 @@ def count_shared_units(corpus: StrPath, other: StrPath) -> Counter[str]:
         for kind, n in both.items()
         if kind not in OWNERSHIP_KINDS and n and _share_enough_units(kind, n, fewer[kind])
     })  # fmt: skip
-    said = set(registry_units.hash_conversations(other))
-    same = len(said.intersection(registry_units.hash_conversations(corpus)))
+    said = set(registry_units.hash_conversations(other_path))
+    same = len(said.intersection(registry_units.hash_conversations(corpus_path)))
     return shared + Counter(words=same if 2 * same > len(said) else 0)
 
 
@@ -129,7 +130,7 @@ class Registry:
         return self.folder / "registry.sqlite"
 
     def register(
-        self, corpus: str, units: Iterable[tuple[str, str]] = (), *, form: str | None = None
+        self, corpus_sha256: str, units: Iterable[tuple[str, str]] = (), *, form: str | None = None
     ) -> None:
         """Enter the corpus with this hash by its ``units``, pairs of a kind and a content. They are
         not read if the corpus was entered in this ``form`` before. A form is the hash of what is
@@ -138,15 +139,19 @@ class Registry:
             with open_transaction(self.path):  # a key must not exist without its ledger
                 pass
         with open_transaction(self.path) as base:
-            row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
+            row = base.execute(
+                "SELECT text FROM texts WHERE corpus = ?", (corpus_sha256,)
+            ).fetchone()
             key = self._key(base)
-            entered = "entered", f"{UNITS_VERSION} {form or corpus}"
+            entered = "entered", f"{UNITS_VERSION} {form or corpus_sha256}"
             mark = self._hash_unit(key, *entered)
             if row and base.execute(ENTERED_FORM_SQL, (*row, mark)).fetchone():
                 return  # else it is new, or an older crtlib entered fewer units
             if row is None:
-                base.execute("INSERT INTO texts (corpus) VALUES (?)", (corpus,))
-                row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
+                base.execute("INSERT INTO texts (corpus) VALUES (?)", (corpus_sha256,))
+                row = base.execute(
+                    "SELECT text FROM texts WHERE corpus = ?", (corpus_sha256,)
+                ).fetchone()
             known = (
                 (self._hash_unit(key, kind, content), row[0], kind)
                 for kind, content in chain(units, [entered])
@@ -216,50 +221,53 @@ class Registry:
             row = base.execute("SELECT 1 FROM known WHERE unit = ?", (unit,)).fetchone()
         return row is not None
 
-    def forget(self, corpus: str) -> None:
+    def forget(self, corpus_sha256: str) -> None:
         """Forget whose text the corpus with this hash was. The lines of its runs stay, and each
         later training states that it may have followed them (:meth:`count_forgotten_texts`)."""
         with open_transaction(self.path) as base:
             base.execute("PRAGMA secure_delete=ON")
             for table in ("known", "texts"):
-                base.execute(f"DELETE FROM {table} WHERE text IN {TEXT_OF_CORPUS_SQL}", (corpus,))
+                base.execute(
+                    f"DELETE FROM {table} WHERE text IN {TEXT_OF_CORPUS_SQL}", (corpus_sha256,)
+                )
 
-    def count_forgotten_texts(self, corpus: str) -> int:
+    def count_forgotten_texts(self, corpus_sha256: str) -> int:
         """How many other corpora have runs here although it was forgotten whose text they are."""
-        known = {corpus}
+        known = {corpus_sha256}
         if self.path.is_file():
             with open_connection(self.path) as base:
                 if has_lines(base, self.path):
                     known |= {row[0] for row in base.execute("SELECT corpus FROM texts")}
         return len({e.corpus for e in self.entries()} - known)
 
-    def find_related_texts(self, corpus: str) -> dict[str, Counter[str]]:
+    def find_related_texts(self, corpus_sha256: str) -> dict[str, Counter[str]]:
         """The hashes of this corpus and of all that share a conversation, a person or messages with
         it; for each, how many units of each kind are shared."""
-        shared: dict[str, Counter[str]] = {corpus: Counter()}
+        shared: dict[str, Counter[str]] = {corpus_sha256: Counter()}
         if self.path.is_file():
             with open_connection(self.path) as base:
-                found = has_lines(base, self.path) and base.execute(RELATED_TEXTS_SQL, (corpus,))
-                for text, kind, both, fewer in found or ():
+                known = has_lines(base, self.path)
+                rows = base.execute(RELATED_TEXTS_SQL, (corpus_sha256,)) if known else ()
+                for text, kind, both, fewer in rows:
                     owned = kind in OWNERSHIP_KINDS
                     if text in shared if owned else _share_enough_units(kind, both, fewer):
                         shared.setdefault(text, Counter())[kind] = both
         return shared
 
     def count_other_reports(
-        self, corpus: str, model: str, report: str, *, enter: bool = False
+        self, corpus_sha256: str, model: str, report: str, *, enter: bool = False
     ) -> int:
         """How many other reports there are on this model and this text, or a related one. All three
         arguments are hashes: of the corpus, of the numbers in the model and of the report.
         ``enter``: also enter this report, since it is being written."""
-        related = self.find_related_texts(corpus)
+        related = self.find_related_texts(corpus_sha256)
         with open_transaction(self.path) as base:
             rows = base.execute("SELECT text, name FROM reports WHERE model = ?", (model,))
             known = {row[0] for row in base.execute("SELECT corpus FROM texts")}
             others = {name for text, name in rows if text in related or text not in known}
             others -= {report}  # a forgotten text may be related
             if enter:
-                line = corpus, model, report
+                line = corpus_sha256, model, report
                 base.execute("INSERT OR IGNORE INTO reports VALUES (?, ?, ?)", line)
         return len(others)
 

@@ -386,7 +386,8 @@ def _report_odometer(
         registry.forget(text)
         forget_draws(text)
     bill = spending.report_spending(
-        rate_bounds.with_current_bounds(spending.read_history(folder, registry)), delta=delta
+        rate_bounds.with_current_bounds(spending.read_odometer_history(folder, registry)),
+        delta=delta,
     )
     bill["forgotten"] = registry.count_forgotten_texts(entries[0].corpus) if entries else 0
     lines = []
@@ -472,7 +473,9 @@ def _account_with_earlier_runs(
     unit = told["unit"]
     check_choice("unit", unit, odometer_lines.PRIVACY_UNITS)
     registry = text_registry.Registry(text_registry.registry_folder())
-    spent = rate_bounds.with_current_bounds(spending.read_history(folder, registry)).spent()
+    spent = rate_bounds.with_current_bounds(
+        spending.read_odometer_history(folder, registry)
+    ).spent()
     screening = file_sources.Screening("this", told["gamma"], told["delta2"])
     holds = tuple(spent.holds(unit).items())
     run = file_sources.NoisedSource(
@@ -486,8 +489,8 @@ def _account_with_earlier_runs(
     )
     epsilon, delta = own.random_secret_bound()
     return {
-        "runs": spent.runs,
-        "unprotected": spent.unprotected,
+        "runs": spent.protected_run_count,
+        "unprotected": spent.unprotected_run_count,
         "epsilon": composed_promise.round_bound_up(own.missed_bound()[0]),
         "gamma": own.gamma,
         "delta2": own.delta2,

@@ -34,7 +34,7 @@ from crtlib.text.records import Corpus, Dialogue, Point, Turn
 
 
 def read_labelled_points(
-    corpus: str | os.PathLike,
+    corpus_path: str | os.PathLike,
     folder: str | os.PathLike,
     *,
     part: str,
@@ -43,7 +43,7 @@ def read_labelled_points(
     undisputed: bool = False,
     write: Callable[[Dialogue, Sequence[Turn], str], Point] = data_points.join_with_speakers,
 ) -> tuple[Point, ...]:
-    """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with the
+    """The points of a corpus in which turns of ``part`` ("judge" or "teach") were read, with the
     readers' marks (:func:`read_labelled_turns`).
 
     Tasks in ``without`` are left out, and labels that the corpus came with are ignored. ``write``
@@ -53,7 +53,7 @@ def read_labelled_points(
     has read that part."""
     facts = read_label_facts(folder)
     if part == "judge":
-        check_label_corpus(corpus, facts)
+        check_label_corpus(corpus_path, facts)
     read = {
         (t.id, t.turn): (t.text, spans)
         for t, spans in read_labelled_turns(folder, part=part, undisputed=undisputed)
@@ -68,7 +68,7 @@ def read_labelled_points(
     read_dialogues = {dialogue_id for dialogue_id, _ in read}
     here = {
         (d.id, i): (t.text.replace("\r", " "), d.user)  # as it was drawn
-        for d in corpora.read_dialogues(corpus)
+        for d in corpora.read_dialogues(corpus_path)
         if d.id in read_dialogues
         for i, t in enumerate(d.turns)
     }
@@ -78,7 +78,7 @@ def read_labelled_points(
     labelled_dialogues = {dialogue_id for dialogue_id, _ in secrets}
     owners = {here[turn][1] for turn in secrets}
     labelled: list[Dialogue] = []
-    for d in corpora.read_dialogues(corpus):
+    for d in corpora.read_dialogues(corpus_path):
         if d.id in labelled_dialogues or (unit == "user" and d.user in owners):
             turns = [replace(t, secrets=secrets.get((d.id, i), ())) for i, t in enumerate(d.turns)]
             labelled.append(replace(d, turns=tuple(turns)))
@@ -105,7 +105,7 @@ def hash_rows_of_readers(
     return hash_text(json.dumps(reading))
 
 
-def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
+def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus_sha256: str) -> int:
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
     corpus. Returns how many pairs were judged so far, including this one
     (:func:`confide.labels.registry.register_judged_pairs`). Raises ``ValueError`` if another
@@ -115,7 +115,7 @@ def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus:
     register_reading(facts["labels"], reading, is_last=False)  # unknown if an older crtlib read it
     refuse_earlier_reading(facts["labels"], reading)
     pi += f" by {reading}"  # each reading judges again
-    use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
+    use = {"pi": pi, "pi_c": pi_c, "corpus": corpus_sha256}
     with files.check_regular_file(Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with refuse_whatever_fails(file.name, NOT_AS_WRITTEN):
@@ -124,7 +124,7 @@ def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")
     drawn = (hash_turn_text(task.text) for task in read_tasks(folder))
-    return register_judged_pairs(facts, corpus, {*pairs, (pi, pi_c)}, drawn)
+    return register_judged_pairs(facts, corpus_sha256, {*pairs, (pi, pi_c)}, drawn)
 
 
 def format_import_summary(summary: Mapping[str, Any]) -> str:

@@ -122,7 +122,7 @@ def open_label_registry(
 
 def register_judged_pairs(
     facts: dict[str, Any],
-    corpus: str,
+    corpus_sha256: str,
     rows: Iterable[Sequence[str]] = (),
     drawn: Iterable[str] = (),
 ) -> int:
@@ -130,7 +130,7 @@ def register_judged_pairs(
 
     Args:
         facts: The facts of the labels.
-        corpus: The hash of the text on which they judge the pairs.
+        corpus_sha256: The hash of the text on which they judge the pairs.
         rows: The pairs, each policy by its hash.
         drawn: The hashes of the turns of these labels.
 
@@ -149,9 +149,11 @@ def register_judged_pairs(
         A text is the same if only its ids and the names of its people differ. Test:
         ``tests/release/test_text_registry.py::test_draws_from_one_text_under_other_names_count``.
     """
-    texts = text_registry.Registry(text_registry.registry_folder()).find_related_texts(corpus)
+    texts = text_registry.Registry(text_registry.registry_folder()).find_related_texts(
+        corpus_sha256
+    )
     with open_label_registry(facts, drawn) as base:
-        every = [(facts["labels"], *row, corpus) for row in rows]
+        every = [(facts["labels"], *row, corpus_sha256) for row in rows]
         base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
         found = base.execute(JUDGED_PAIRS_SQL, (json.dumps([*texts]), facts["labels"])).fetchall()
         sets = json.dumps([*{name for name, *_ in found} | {facts["labels"]}])
@@ -160,15 +162,17 @@ def register_judged_pairs(
     return sum(bool(pi) or name not in judging for name, pi, _ in found) + int(replaced)
 
 
-def hash_asked_people(corpus: str, user: str, dialogue_id: str) -> list[str]:
+def hash_asked_people(corpus_sha256: str, user: str, dialogue_id: str) -> list[str]:
     """The hashes that are kept of whose turn was drawn: that of the person, if one is named, and
-    that of the conversation. They match only within the text whose hash is ``corpus``."""
-    names = [f"{corpus}\x1fuser\x1f{user}"] * bool(user) + [f"{corpus}\x1fthread\x1f{dialogue_id}"]
+    that of the conversation. They match only within the text whose hash is ``corpus_sha256``."""
+    names = [f"{corpus_sha256}\x1fuser\x1f{user}"] * bool(user) + [
+        f"{corpus_sha256}\x1fthread\x1f{dialogue_id}"
+    ]
     return list(map(hash_text, names))
 
 
 def register_draw(
-    facts: dict[str, Any], corpus: str, drawn: Iterable[str], asked: Iterable[str] = ()
+    facts: dict[str, Any], corpus_sha256: str, drawn: Iterable[str], asked: Iterable[str] = ()
 ) -> None:
     """Note in the registry that the turns ``drawn`` from a corpus can be read from now on, and
     whose they are (``asked``). The set counts as one judgement even if its labels are never
@@ -180,11 +184,11 @@ def register_draw(
         ``tests/release/test_drawn_turns.py::test_each_set_counts_from_when_its_page_is_written``.
     """
     with open_label_registry(facts, drawn, asked) as base:
-        line = (facts["labels"], "", "", corpus)
+        line = (facts["labels"], "", "", corpus_sha256)
         base.execute("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", line)
 
 
-def forget_draws(corpus: str) -> None:
+def forget_draws(corpus_sha256: str) -> None:
     """Forget which turns of a corpus were drawn and whose they are. It stays known that sets were
     drawn, when, and what they judged: they count as before, and as read before any seal.
 
@@ -202,24 +206,26 @@ def forget_draws(corpus: str) -> None:
         for column, table in (
             ("task", "drawn"), ("person", "asked"), ("turn", "marks_of_turns")
         ):  # fmt: skip
-            base.execute(f"UPDATE {table} SET {column} = {FORGOTTEN_SQL}", (corpus,))
+            base.execute(f"UPDATE {table} SET {column} = {FORGOTTEN_SQL}", (corpus_sha256,))
         base.execute("COMMIT")
 
 
-def has_forgotten_draws(corpus: str) -> bool:
+def has_forgotten_draws(corpus_sha256: str) -> bool:
     """Whether turns of a corpus were drawn and it was forgotten which they were."""
     path = text_registry.registry_folder() / "labels.sqlite"
     if not path.is_file():
         return False
     with open_connection(path) as base:
         made = base.execute(HAS_DRAWN_SQL).fetchone()
-        return bool(made and base.execute(HAS_FORGOTTEN_SQL, (corpus,)).fetchone())
+        return bool(made and base.execute(HAS_FORGOTTEN_SQL, (corpus_sha256,)).fetchone())
 
 
-def count_other_sets(labels: str, corpus: str) -> int:
+def count_other_sets(labels: str, corpus_sha256: str) -> int:
     """How many other sets of labels the registry has for this corpus or a related one; somebody who
     was left out of one set may have been read for another."""
-    texts = text_registry.Registry(text_registry.registry_folder()).find_related_texts(corpus)
+    texts = text_registry.Registry(text_registry.registry_folder()).find_related_texts(
+        corpus_sha256
+    )
     with open_label_registry({"labels": labels}, ()) as base:
         (found,) = base.execute(OTHER_SETS_SQL, (json.dumps([*texts]), labels)).fetchone()
     return int(found)

@@ -160,7 +160,7 @@ def read_certifiable_run(
         odometer.check_odometer_corpus(home, entries, corpus)
         if ours["entry"] not in {e.entry for e in entries}:
             raise ValueError("odometer: the entries of this run are missing")
-        known = spending.read_history(home, registry, ours["run"])
+        known = spending.read_odometer_history(home, registry, ours["run"])
         spent = known.spent(ours["run"])
         if set(ours.get("before", "").split()) - {e.run for e in known.entries}:
             void_reasons.append(

@@ -210,9 +210,9 @@ def _describe_spending(
     of_any_one = promise.kind != BAYESIAN_KIND  # as in the sentence that prints it
     return {
         "alone": pair_as_json(alone.missed_bound() if of_any_one else alone.random_secret_bound()),
-        "unprotected": spent.unprotected,
-        "runs": spent.runs,
-        "elsewhere": len(spent.elsewhere),
+        "unprotected": spent.unprotected_run_count,
+        "runs": spent.protected_run_count,
+        "elsewhere": len(spent.runs_on_other_texts),
         "struck": spent.excluded_runs,
         "forgotten": int(trained.record["odometer"].get("forgotten", 0)),
         "gamma": promise.gamma,

@@ -80,7 +80,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     held = {"turn": sum(own), "dialogue": len(own)}
 
     text = text_registry.register_text(corpus)
-    history = spending.read_history_of(corpus, text, registry)
+    history = spending.read_history_beside_corpus(corpus, text, registry)
     every = rate_bounds.with_current_bounds(history).spent()
     taught = _taught_by_people(every.private)
     planned = [
@@ -121,7 +121,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         "models": rows,
         "whole": _guess(spent.events, sizes, delta),
         "message": _guess(spent.events, one, delta),
-        "unprotected": spent.unprotected - len(planned),
+        "unprotected": spent.unprotected_run_count - len(planned),
         "planned": len(planned),
         "taught": len(taught),
         "plain": sum(e.delta2 > 0 for e in spent.private),
@@ -160,7 +160,7 @@ def _points_of(
     runs = [e for e in spent.private for _ in e.events or ()]
 
     def own(e: OdometerEntry, bound: int) -> int:
-        return min(bound, held.get(e.unit, 1)) if e.corpus == spent.corpus else bound
+        return min(bound, held.get(e.unit, 1)) if e.corpus == spent.corpus_sha256 else bound
 
     return tuple(own(e, bound) for e, bound in zip(runs, most, strict=True))
 

@@ -43,8 +43,8 @@ def reason_before_training(corpus: StrPath, text: str) -> str | None:
         ``tests/test_months.py::test_nobody_reads_where_an_earlier_model_voids_all``.
     """
     registry = text_registry.Registry(text_registry.registry_folder())
-    spent = spending.read_history_of(corpus, text, registry).spent()
-    if any(e.delta2 > 0 for e in spent.elsewhere):
+    spent = spending.read_history_beside_corpus(corpus, text, registry).spent()
+    if any(e.delta2 > 0 for e in spent.runs_on_other_texts):
         return OTHER_TEXT_REASON
     return next(_reasons_in_the_ledger(spent), None)
 
@@ -174,7 +174,7 @@ def _reasons_for_a_delta_of_one(
 ) -> Iterator[str]:
     """Reasons for a delta of one: which runs leave what was learned without noise unbounded."""
     law = odometer_lines.draw_law(trained.record.get("labels"))
-    is_of_other_text = any(e.delta2 > 0 for e in spent.elsewhere)
+    is_of_other_text = any(e.delta2 > 0 for e in spent.runs_on_other_texts)
     is_of_another_law = any(
         e.delta2 > 0 for e in spent.of_another_law(trained.files_promise.screening, law)
     )
@@ -187,7 +187,7 @@ def _reasons_for_a_delta_of_one(
             f"by labels from one draw; {STRIKE_UNSEEN}"
         )
     smaller = spent.of_smaller_points(trained.files_promise.unit, trained.files_promise.holds)
-    is_of_smaller_points = any(e.delta2 > 0 and e not in spent.elsewhere for e in smaller)
+    is_of_smaller_points = any(e.delta2 > 0 and e not in spent.runs_on_other_texts for e in smaller)
     if is_of_smaller_points:
         yield (
             "The rates of an earlier run on this text are for smaller data points, such as "

@@ -457,7 +457,7 @@ def judge_policies(
     identity, conservative_identity = pair.pair_identity()
     text_registry.register_text(corpus)
     policy_pairs = judged_turns.record_judged_pair(
-        folder, pi=identity, pi_c=conservative_identity, corpus=facts["corpus"]
+        folder, pi=identity, pi_c=conservative_identity, corpus_sha256=facts["corpus"]
     )
     certified = {
         "judged": policy_pairs,

@@ -168,7 +168,7 @@ def teach_tagger(
         text_registry.register_text(corpus)  # after all refusals, which must not count as judging
         for policy_name in (name, f"{name} pi_c"):  # each is judged alone
             policy_pairs = record_judged_pair(
-                folders[0], pi=policy_name, pi_c=policy_name, corpus=facts["corpus"]
+                folders[0], pi=policy_name, pi_c=policy_name, corpus_sha256=facts["corpus"]
             )
     tagger = train_tagger(teaching, epochs=epochs, progress=progress, **fitted)
     epochs = epochs or tagger.net.epochs

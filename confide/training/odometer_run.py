@@ -181,7 +181,7 @@ class OdometerRun:
 
     def _spent_before(self, run: str | None) -> spending.SpentBudget:
         bases = {self.facts["base"], self.facts["base_tensors"]} - {None}
-        history = spending.read_history_of_text(
+        history = spending.read_history_if_present(
             self.folder, self.facts["corpus"], self.registry, run
         )
         return history.spent(run, bases)

@@ -79,7 +79,7 @@ def test_a_started_run_counts_in_full_and_once(tmp_path):
     odometer.add_later_entry(tmp_path, went_on, state="finished")
     add(tmp_path, "b")
     whole = spending.sum_spending(odometer.read_entries(tmp_path))
-    assert (whole.runs, whole.events) == (2, (STEP, STEP, STEP))
+    assert (whole.protected_run_count, whole.events) == (2, (STEP, STEP, STEP))
     assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").events == (STEP, STEP)
     assert spending.sum_spending(odometer.read_entries(tmp_path), run="a").events == ()
 
@@ -90,7 +90,7 @@ def test_what_became_of_an_earlier_run_later_counts(tmp_path):
     odometer.add_later_entry(tmp_path, first, state="finished", events=(STEP, STEP))
     assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").events == (STEP, STEP)
     odometer.strike_run(tmp_path, first.entry[:12], because="deleted unseen")
-    assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").runs == 0
+    assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").protected_run_count == 0
 
 
 def test_a_run_is_struck_with_a_reason_only(tmp_path):
@@ -103,14 +103,14 @@ def test_a_run_is_struck_with_a_reason_only(tmp_path):
     odometer.add_later_entry(
         tmp_path, first, state="struck"
     )  # by hand, without a reason: it counts
-    assert spending.sum_spending(odometer.read_entries(tmp_path)).runs == 1
+    assert spending.sum_spending(odometer.read_entries(tmp_path)).protected_run_count == 1
 
 
 def test_a_run_without_secret_noise_is_counted_apart(tmp_path):
     add(tmp_path, events=None, delta2=1.0, gamma=1.0, screening="6" * 64)
     add(tmp_path, "b")
     whole = spending.sum_spending(odometer.read_entries(tmp_path))
-    assert (whole.runs, whole.unprotected) == (1, 1)
+    assert (whole.protected_run_count, whole.unprotected_run_count) == (1, 1)
     assert whole.rates("5" * 64, 0.0, 0.0) == (0.05, 0.01)
 
 
@@ -135,7 +135,7 @@ def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
     later = spending.sum_spending(odometer.read_entries(tmp_path))
     assert later.groups("turn", {}) == (1, 1)  # one turn changes one dialogue
     assert later.groups("dialogue", {"turn": 3}) == (3, 1)
-    bill = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)
+    bill = spending.report_spending(spending.read_odometer_history(tmp_path, None), delta=1e-5)
     exact = privacy_cost.epsilon(
         (STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(3, 1)
     )
@@ -165,25 +165,25 @@ def test_the_bill_lists_each_run_and_all_together(tmp_path):
     add(tmp_path, "b", method="sgd", events=None, gamma=1.0)
     add(tmp_path, "c", unit="dialogue", events=(loud,), gamma=0.0, screening="6" * 64)
     odometer.strike_run(tmp_path, odometer.read_entries(tmp_path)[-1].entry, because="deleted")
-    one, two, three = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)[
-        "runs"
-    ]
+    one, two, three = spending.report_spending(
+        spending.read_odometer_history(tmp_path, None), delta=1e-5
+    )["runs"]
     assert set(one) == {"entry", "time", "state", "method", "unit", "model", "because", "epsilon",
                         "void_because"}  # fmt: skip
     exact = privacy_cost.epsilon(STEP, delta=1e-5, neighbouring_relation="replace")
     assert exact <= one["epsilon"] <= exact + 1e-3 and one["model"] == "a" * 64
     assert (one["state"], two["epsilon"], two["method"]) == ("finished", None, "sgd")
     assert (three["epsilon"], three["because"], three["state"]) == ("inf", "deleted", "struck")
-    bill = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)
+    bill = spending.report_spending(spending.read_odometer_history(tmp_path, None), delta=1e-5)
     assert bill["delta"] == 1e-5 and bill["unit"] == "turn"  # of those that count
     assert bill["together"] == {"epsilon": "inf", "gamma": 1.0, "delta2": 1.0}
     odometer.strike_run(tmp_path, two["entry"], because="deleted")
-    again = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)
+    again = spending.report_spending(spending.read_odometer_history(tmp_path, None), delta=1e-5)
     assert again["together"]["epsilon"] == one["epsilon"]
     with pytest.raises(ValueError, match=r"delta=1: must be in \(0, 1\)"):
-        spending.report_spending(spending.read_history(tmp_path, None), delta=1)
+        spending.report_spending(spending.read_odometer_history(tmp_path, None), delta=1)
     odometer.strike_run(tmp_path, one["entry"], because="deleted")
-    assert spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)[
+    assert spending.report_spending(spending.read_odometer_history(tmp_path, None), delta=1e-5)[
         "together"
     ] == {"epsilon": 0.0, "gamma": 0.0, "delta2": 0.0}
 
@@ -197,7 +197,9 @@ def test_the_trials_of_a_search_are_spent_too(tmp_path):
     ((event,),) = [spending.sum_spending(odometer.read_entries(tmp_path)).events]
     assert (event.steps, event.noise_multiplier) == (3 * STEP.steps, STEP.noise_multiplier)
     exact = privacy_cost.epsilon((STEP,) * 3, delta=1e-5, neighbouring_relation="replace")
-    (row,) = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)["runs"]
+    (row,) = spending.report_spending(spending.read_odometer_history(tmp_path, None), delta=1e-5)[
+        "runs"
+    ]
     assert exact <= row["epsilon"] <= exact + 1e-3
     for wrong in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match="trials"):
@@ -212,7 +214,7 @@ def test_the_bill_counts_what_the_registry_knows(tmp_path):
     add(tmp_path / "january", registry=registry)
     odometer.prepare_odometer(tmp_path / "february", OTHER)
     bill = spending.report_spending(
-        spending.read_history(tmp_path / "february", registry), delta=1e-5
+        spending.read_odometer_history(tmp_path / "february", registry), delta=1e-5
     )
     assert len(bill["runs"]) == 1 and bill["together"]["epsilon"] == bill["runs"][0]["epsilon"] > 0
 
@@ -360,10 +362,10 @@ def test_next_months_messages_of_the_same_people_bring_their_runs(tmp_path):
     add(tmp_path / "strangers", "s", corpus="e" * 64, registry=registry)
     add(tmp_path / "february", "b", corpus=OTHER, registry=registry, unit="user")
     add(tmp_path / "january", "later", registry=registry)
-    before = spending.read_history(tmp_path / "february", registry, "b").spent("b")
+    before = spending.read_odometer_history(tmp_path / "february", registry, "b").spent("b")
     assert [e.run for e in before.entries] == ["a"]
     assert before.groups("user", {"turn": 2}) == (7,)  # as January's text says
-    after = spending.read_history(tmp_path / "february", registry).spent()
+    after = spending.read_odometer_history(tmp_path / "february", registry).spent()
     assert [e.run for e in after.entries] == ["a", "later", "b"]
     assert b"grace" not in registry.path.read_bytes()
     assert registry.path.stat().st_mode & 0o077 == 0 == registry.folder.stat().st_mode & 0o077
@@ -377,9 +379,9 @@ def test_a_process_that_was_killed_between_the_two_ledgers_counts_once(tmp_path)
         registry.path, FACTS | {"run": "a", "state": "finished", "model": "a" * 64}
     )
     odometer._append_line(registry.path, FACTS | {"run": "b", "state": "started"})
-    whole = spending.read_history(tmp_path / "x", registry).spent()
+    whole = spending.read_odometer_history(tmp_path / "x", registry).spent()
     assert sorted((e.run, e.state) for e in whole.entries) == [("a", "finished"), ("b", "started")]
-    assert first.run == "a" and whole.runs == 2
+    assert first.run == "a" and whole.protected_run_count == 2
 
 
 def test_a_copy_of_a_model_and_its_heirs_are_known(tmp_path):
@@ -392,7 +394,11 @@ def test_a_copy_of_a_model_and_its_heirs_are_known(tmp_path):
     entries = odometer.read_entries(tmp_path)
     assert spending.sum_spending(entries, run="b").base_unprotected
     last = spending.sum_spending(entries, run="c")
-    assert not last.base_unprotected and (last.runs, last.unprotected, last.events) == (0, 2, ())
+    assert not last.base_unprotected and (
+        last.protected_run_count,
+        last.unprotected,
+        last.events,
+    ) == (0, 2, ())
     assert spending.sum_spending(entries, run="x").run_is_struck and not last.run_is_struck
 
 
@@ -434,7 +440,7 @@ def test_a_run_that_went_on_is_after_all_that_started_before_it_did(tmp_path):
     odometer.add_later_entry(tmp_path / "x", first, registry=registry)
     odometer.add_later_entry(tmp_path / "x", first, registry=registry, state="finished")
     add(tmp_path / "y", "c", registry=registry)
-    before = spending.read_history(tmp_path / "x", registry, "a").spent("a")
+    before = spending.read_odometer_history(tmp_path / "x", registry, "a").spent("a")
     assert [e.run for e in before.entries] == ["b"]
 
 
@@ -450,7 +456,7 @@ def test_a_run_with_one_line_without_protection_has_none(tmp_path):
     first = add(tmp_path, events=None)
     odometer.add_later_entry(tmp_path, first, events=(STEP,))
     whole = spending.sum_spending(odometer.read_entries(tmp_path))
-    assert (whole.runs, whole.unprotected) == (0, 1)
+    assert (whole.protected_run_count, whole.unprotected_run_count) == (0, 1)
 
 
 def test_all_odometers_of_a_text_beside_it_count(tmp_path):
@@ -471,7 +477,7 @@ def test_all_odometers_of_a_text_beside_it_count(tmp_path):
     before = (tmp_path / "T-branch.odometer" / odometer_lines.LEDGER_FILE).read_bytes()
     meter.start([STEP], resumed=False)
     assert sorted(e.run for e in meter.spent.entries) == ["branch", "new", "old"]
-    assert meter.spent.unprotected == 1 and meter.record_fields()["before"].split() == [
+    assert meter.spent.unprotected_run_count == 1 and meter.record_fields()["before"].split() == [
         "branch",
         "new",
         "old",

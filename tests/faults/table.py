@@ -1061,7 +1061,8 @@ CHAIN = rows(
     ("the trials of a search are charged once", "confide.odometer_lines:OdometerEntry.charged",
      "event.steps * self.trials",
      "event.steps", "test_the_trials_of_a_search_are_spent_too"),
-    ("the bill forgets what the registry knows", "read_history", "(*before_own, *own, *after_own)",
+    ("the bill forgets what the registry knows", "read_odometer_history",
+     "(*before_own, *own, *after_own)",
      "(*own, *after_own)", "test_the_bill_counts_what_the_registry_knows"),
     ("heirs of unprotected models count as protected", "SpentBudget.private",
      " and e.run not in self.inherited_unprotected", "",
@@ -1110,7 +1111,7 @@ CHAIN = rows(
     ("texts of which not everything was compared are of the same people", "_has_same_people",
      'bool(shared["compared"]) and ', "", "release/test_same_people.py::"
      "test_what_an_older_crtlib_entered_is_not_compared"),
-    ("what the registry knows further is forgotten", "read_history",
+    ("what the registry knows further is forgotten", "read_odometer_history",
      "(*before_own, *own, *after_own)", "(*before_own, *own)",
      "test_a_process_that_was_killed_between_the_two_ledgers_counts_once"),
     ("a ledger of before is forgotten", "confide.odometer:prepare_odometer",
@@ -1772,7 +1773,7 @@ REPRODUCED = rows(
      "release/test_leaver.py::test_what_was_learned_without_noise_is_said"),
     ("people read though an earlier model has voided all",
      "confide.release.void_reasons:reason_before_training",
-     "any(e.delta2 > 0 for e in spent.elsewhere)", "False",
+     "any(e.delta2 > 0 for e in spent.runs_on_other_texts)", "False",
      "test_months.py::test_nobody_reads_where_an_earlier_model_voids_all"),
     ("labels teach what now stands in other words",
      "confide.labels.judged_turns:read_labelled_points", '== text', "is not None",
@@ -1799,8 +1800,8 @@ REPRODUCED = rows(
     "confide.commands.release",
     "release/test_spending.py",
     ("a bill has the bounds of when its runs began", "_report_odometer",
-     "rate_bounds.with_current_bounds(spending.read_history(folder, registry))",
-     "spending.read_history(folder, registry)",
+     "rate_bounds.with_current_bounds(spending.read_odometer_history(folder, registry))",
+     "spending.read_odometer_history(folder, registry)",
      "test_a_model_without_labels_counts_what_those_of_earlier_ones_judged"),
 ) + rows(
     "text.records",
@@ -2205,7 +2206,7 @@ EARLIER_RUNS = rows(
      "confide.training.odometer_run:OdometerRun.origin", "_judge_base(s.name, above, counted)", "s",
      "test_what_stood_before_a_base_is_judged_for_this_text"),
     ("a rate of another text is added as of this one", "SpentBudget.rates",
-     "*self.elsewhere,\n            *self.of_another",
+     "*self.runs_on_other_texts,\n            *self.of_another",
      "*self.of_another",
      "release/test_rates_of_another_text.py::"
      "test_a_rate_of_another_text_bounds_nothing_here[a_part_of_the_text]"),
@@ -2216,7 +2217,7 @@ EARLIER_RUNS = rows(
     ("rates under two laws are added", "SpentBudget.of_another_law", "e.law != law", "False",
      "release/test_rates_of_another_text.py::test_rates_under_two_laws_do_not_add"),
     ("the texts of earlier runs are not told apart", "SpendingHistory.spent",
-     ", corpus=self.corpus", "",
+     ", corpus_sha256=self.corpus_sha256", "",
      "release/test_rates_of_another_text.py::"
      "test_a_rate_of_another_text_bounds_nothing_here[the_same_messages_with_names]"),
     ("what a model started from is not of it alone",
@@ -2510,7 +2511,7 @@ MACHINE = rows(
      "text/test_ingest.py::test_a_folder_of_rows_that_stays_is_told"),
     ("labels judge before damage is found", "confide.screening.teaching:teach_tagger",
      "        judging = list(read_labelled_points(",
-     "        record_judged_pair(folders[0], pi=name, pi_c=name, corpus=facts[\"corpus\"])\n"
+     "        record_judged_pair(folders[0], pi=name, pi_c=name, corpus_sha256=facts[\"corpus\"])\n"
      "        judging = list(read_labelled_points(",
      "screening/test_teaching.py::test_several_sets_of_labels_teach_and_the_first_judges"),
 )

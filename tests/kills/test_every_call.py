@@ -184,7 +184,9 @@ def ledger(home, die):
         assert len({e.model for e in entries if e.state == "finished"}) == 1, die
         assert len({e.run for e in entries}) <= 2, die
     assert {e.run for e in beside} <= {e.run for e in registry}, die
-    whole = spending.read_history(folder, text_registry.Registry(home / "registry")).spent()
+    whole = spending.read_odometer_history(
+        folder, text_registry.Registry(home / "registry")
+    ).spent()
     assert len(whole.entries) == len({e.run for e in registry}), die
 
 
@@ -207,9 +209,9 @@ def test_trainings_at_once_are_one_ledger_with_the_right_sums(tmp_path, together
     before = []
     for k in range(together):
         record = json.loads((tmp_path / f"m{k}.work" / "record.json").read_text())
-        spent = spending.read_history(folder, registry, record["odometer"]["run"]).spent(
+        spent = spending.read_odometer_history(folder, registry, record["odometer"]["run"]).spent(
             record["odometer"]["run"]
         )
-        assert sum(e.steps for e in spent.events) == spent.runs * sum(steps)
-        before.append(spent.runs)
+        assert sum(e.steps for e in spent.events) == spent.protected_run_count * sum(steps)
+        before.append(spent.protected_run_count)
     assert sorted(before) == list(range(together))

@@ -139,7 +139,7 @@ def test_known_noise_makes_it_void_and_the_next_run_says_so(runs, tmp_path):
     assert "random_secret" not in sentences.select_sentences(seeded)
     assert (runs / "open.json").stat().st_mode & 0o077 == 0
     last = entry(runs)[-1]
-    assert last.events is None and spending.sum_spending(entry(runs)).unprotected == 1
+    assert last.events is None and spending.sum_spending(entry(runs)).unprotected_run_count == 1
     assert certify.compare_certificate_with_run(runs / "open", runs / "open.html")[0] is None
 
 
@@ -307,7 +307,7 @@ def test_labels_that_two_people_read_judge_a_training(tmp_path):
             tmp_path / "labels",
             pi="p",
             pi_c="p",
-            corpus=label_tasks.read_label_facts(tmp_path / "labels")["corpus"],
+            corpus_sha256=label_tasks.read_label_facts(tmp_path / "labels")["corpus"],
         )
     line = odometer.read_entries(f"{corpus}.odometer")[-1]
     assert list(line.counted["trace"]) == [trace["count"], trace["of"], *trace["again"]]

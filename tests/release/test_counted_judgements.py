@@ -30,7 +30,7 @@ def test_every_set_of_labels_of_a_text_counts(tmp_path):
     for k in range(3):
         drawing.draw_label_tasks(text, home := tmp_path / str(k), turns=3, forms=["jsonl"])
         told = label_tasks.read_label_facts(home)["corpus"]
-        judged.append(judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus=told))
+        judged.append(judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus_sha256=told))
     assert judged == [1, 2, 3]
 
 
@@ -49,7 +49,8 @@ def test_another_reading_is_another_judgement(tmp_path):
         )
         imports.import_labels(text, tmp_path / "read.json", home, annotator=annotator)
         judged += [
-            judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus="c") for _ in range(2)
+            judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus_sha256="c")
+            for _ in range(2)
         ]
     assert judged == [1, 1, 2, 2]
 
@@ -81,7 +82,7 @@ def test_a_reading_that_was_replaced_is_said_and_counts(tmp_path):
     shutil.rmtree(home)
     drawing.draw_label_tasks(text, home, **drawn)
     assert bring_in(tasks[:4], []) == (4, 1)
-    kinder = judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus="c")
+    kinder = judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus_sha256="c")
     assert kinder == 2  # of two readings the second one judges a pair
     other = tmp_path / "other"  # another set, with five of the same turns
     drawing.draw_label_tasks(text, other, **drawn | {"turns": 5})

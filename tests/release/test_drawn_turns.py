@@ -245,7 +245,7 @@ def test_a_reading_that_is_brought_back_is_the_last(tmp_path):
     shutil.copytree(home, tmp_path / "copy")
     imports.import_labels(path, tmp_path / "again.jsonl", home)
     with pytest.raises(ValueError, match="labels: were read again since"):  # nor by judging with it
-        record_judged_pair(tmp_path / "copy", pi="a", pi_c="b", corpus=corpus)
+        record_judged_pair(tmp_path / "copy", pi="a", pi_c="b", corpus_sha256=corpus)
 
 
 def test_a_reading_is_known_before_its_folder_holds_it(tmp_path, monkeypatch):

@@ -135,7 +135,11 @@ def test_a_line_that_does_not_say_whether_it_is_void_counts_as_void(tmp_path, ru
     assert [line.void for line in lines] == [(), ()]
     older = [replace(line, void=None) for line in lines]
     spent = spending.sum_spending(older)
-    assert (spent.runs, spent.unprotected, len(spent.unsaid)) == (0, 1, 1)
+    assert (
+        spent.protected_run_count,
+        spent.unprotected_run_count,
+        len(spent.runs_without_verdict),
+    ) == (0, 1, 1)
     registry = text_registry.Registry(text_registry.registry_folder())
     odometer.add_later_entry(place, lines[-1], registry=registry, void=None)
     code, told, _ = run("account", "--odometer", place)

@@ -150,7 +150,7 @@ def test_two_models_of_one_run_are_void_and_count_twice(tmp_path, monkeypatch):
     for name in ("first", "one"):
         made = make_certificate(tmp_path / name, tmp_path / f"{name}.html")
         assert made["verdict"] == "void" and "about the model" in made["void_because"][0]
-    assert spending.sum_spending(odometer.read_entries(home)).runs == 2
+    assert spending.sum_spending(odometer.read_entries(home)).protected_run_count == 2
 
 
 def test_a_training_that_is_refused_leaves_no_odometer(tmp_path):

@@ -67,7 +67,7 @@ def test_a_new_run_after_one_of_0_3_says_so(old):
     trained = train_on_corpus.train(old / "talk.jsonl", out=old / "new", **CRT | SMALL)
     assert not trained.holds and "void: An earlier run was made by crtlib 0.3" in (trained.promise)
     bill = spending.report_spending(
-        spending.read_history(old / "talk.jsonl.odometer", None), delta=1e-6
+        spending.read_odometer_history(old / "talk.jsonl.odometer", None), delta=1e-6
     )
     assert bill["leave_out_repeats"] == 1
 

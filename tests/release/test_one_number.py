@@ -92,7 +92,7 @@ def several_pairs_judged(home, run):
     corpus, folder = read_by_people(home, 2)
     told = label_tasks.read_label_facts(folder)
     for name in ("p", "q"):
-        judged_turns.record_judged_pair(folder, pi=name, pi_c=name, corpus=told["corpus"])
+        judged_turns.record_judged_pair(folder, pi=name, pi_c=name, corpus_sha256=told["corpus"])
     return crt(corpus, home / "m", labels=folder)
 
 

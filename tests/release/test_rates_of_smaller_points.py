@@ -39,7 +39,7 @@ def test_a_rate_of_messages_bounds_nothing_of_conversations(tmp_path):
     assert any("for smaller data points" in why for why in second["void_because"])
     place = odometer.find_odometer(path, corpora.hash_corpus(path))
     registry = text_registry.Registry(text_registry.registry_folder())
-    known = spending.report_spending(spending.read_history(place, registry), delta=1e-3)
+    known = spending.report_spending(spending.read_odometer_history(place, registry), delta=1e-3)
     assert known["unit"] == "dialogue" and known["together"]["delta2"] == 1.0
 
 

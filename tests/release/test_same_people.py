@@ -75,7 +75,7 @@ def test_a_second_speaker_makes_nobody_the_same(tmp_path):
     for text in (january, february):
         train_on_corpus.train(text, out=tmp_path / text.stem, **SMALL)
     trained = certifiable_run.read_certifiable_run(tmp_path / "february")
-    assert trained.spent.runs == 1
+    assert trained.spent.protected_run_count == 1
     assert max(trained.promise().groups) == trained.files_promise.holds["turn"] > 2
 
 

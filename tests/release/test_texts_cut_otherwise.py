@@ -107,4 +107,4 @@ def test_a_text_that_was_cut_in_another_way_counts_by_messages(tmp_path, run):
         trainings.train(tmp_path / name, out=tmp_path / f"m-{name}", **how)
     made = certifiable_run.read_certifiable_run(tmp_path / "m-talks")
     both = composed_promise.compose_promise(made.files_promise, made.spent, delta=1e-4)
-    assert made.spent.runs == 1 and both.groups == (1, 6)
+    assert made.spent.protected_run_count == 1 and both.groups == (1, 6)
