@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 import papers_map
 import teaching
 from _ext import pages
-from confide import recipe
+from confide import recipes
 from crtbook import settings, tables
 from crtbook.claims import headlines, ledger, measures
 from crtbook.claims.claim import PAPERS, load_terms
@@ -444,12 +444,12 @@ def insert_parameters_cell(text: str) -> str:
 def render_options() -> str:
     """The page of the options of a training."""
     rows: dict[tuple[str, ...], list[str]] = {}
-    for method in recipe.RECIPES:
-        for o in options_of(recipe.recipe_for_method(method)):
+    for method in recipes.RECIPES:
+        for o in options_of(recipes.recipe_for_method(method)):
             default = "" if o.default is None or o.name == "method" else str(o.default)
             text = re.sub(r"(train )?--[a-z][a-z-]*( NAME --help)?", r"`\g<0>`", o.text)
             rows.setdefault((f"`{o.flag}`", o.phrase, default, text), []).append(method)
-    every = len(recipe.RECIPES)
+    every = len(recipes.RECIPES)
     cells = [
         (*row, "all" if len(names) == every else ", ".join(f"`{n}`" for n in names))
         for row, names in rows.items()

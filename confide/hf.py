@@ -37,7 +37,7 @@ import torch
 import transformers
 from transformers.trainer_utils import TrainOutput
 
-from confide import recipe as recipes
+from confide import recipes
 from confide.release import certify, file_sources
 from confide.text import registry_units
 from confide.training import study_of_text
@@ -167,7 +167,7 @@ class SessionTrainer(_TrainerBehind):
             schedule.
         train_dataset: A corpus (a folder or a file), screened or not; or a ``datasets.Dataset``
             with ``text``, ``messages``, or ``prompt`` and ``completion``, and optionally ``user``.
-        confide: Further fields of the recipe (:mod:`confide.recipe`), such as ``{"epsilon": 3}``.
+        confide: Further fields of the recipe (:mod:`confide.recipes`), such as ``{"epsilon": 3}``.
             They take precedence over ``args``. Rows of a Dataset are trained on by "dpsgd" unless
             a method is named.
         eval_dataset: Other texts in one of the same forms. The session measures on them as well,

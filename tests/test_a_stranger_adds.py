@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from confide import recipe
+from confide import recipes
 from confide.reports import leakage as leakage_report
 from crtbook import runner
 from crtbook.figures import crt as figures
@@ -128,7 +128,7 @@ def test_a_method_of_theirs_has_the_options_that_it_reads(run, tmp_path):
     assert run(*words, "--epsilon", 3) == (2, "", says)
     code, _, error = run("train", "c", "--method", "x", "--out", tmp_path / "m")
     assert code == 2 and "must be one of crt, sgd" in error and "toy_method" in error
-    assert recipe.make_recipe({"corpus": "c", "method": "toy_method", "gamma": 0.5}).gamma == 0.5
+    assert recipes.make_recipe({"corpus": "c", "method": "toy_method", "gamma": 0.5}).gamma == 0.5
 
 
 @pytest.mark.parametrize("path", sorted(STRANGERS.glob("toy_*.py")), ids=lambda path: path.stem)

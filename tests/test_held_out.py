@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import confide
-from confide import recipe
+from confide import recipes
 from confide.training import study_of_text
 from crtlib.studies.study_data import split_by_coins
 from crtlib.text import jsonl
@@ -130,7 +130,7 @@ def test_hours_choose_by_what_is_trained_on(tmp_path):
         widths += [
             [
                 study_of_text.resolve_model(
-                    recipe.make_recipe(asked | {"core_hours": hours}), "cpu"
+                    recipes.make_recipe(asked | {"core_hours": hours}), "cpu"
                 ).width
                 for hours in (2e-4 * 1.1**k for k in range(30))
             ]

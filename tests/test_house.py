@@ -165,7 +165,7 @@ def test_no_word_of_the_library_names_what_stands_on_it():
 
 
 def test_a_docstring_that_names_the_application_is_found():
-    said = '"""Options are fields (:mod:`confide.recipe`); see crtbook."""\nconfidence = 1'
+    said = '"""Options are fields (:mod:`confide.recipes`); see crtbook."""\nconfidence = 1'
     assert names_above(said) == ["confide", "crtbook"]
 
 

@@ -43,7 +43,7 @@ LATE_PACKAGES = {
 COMMANDS = "confide/commands"
 """A function here imports what it runs, most of which needs PyTorch."""
 LATE_IN_THE_APPLICATION = {
-    "confide/__init__.py", "confide/__main__.py", "confide/hf.py", "confide/recipe.py",
+    "confide/__init__.py", "confide/__main__.py", "confide/hf.py", "confide/recipes.py",
 }  # fmt: skip
 """What else of the application imports late: names that need PyTorch or the extra of a Trainer."""
 GUARANTEE = re.compile(

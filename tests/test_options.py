@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from confide import __main__ as cli
-from confide import recipe
+from confide import recipes
 from confide.reports.screening_page import screen_into_folder
 from confide.screening.corpus import ScreeningOptions
 from confide.training import secret_plans, train_on_corpus
@@ -23,7 +23,7 @@ from crtlib.training import methods
 
 COMMANDS = cli.CRTLIB_PROGRAM.all_commands() | companion.app.all_commands()
 BASE = {"seed": 0, "device": "cpu", "epochs": 2, "width": 8}
-KINDS = [*((name, "lstm") for name in recipe.RECIPES), ("crt", "gpt2"), ("crt", "pretrained"),
+KINDS = [*((name, "lstm") for name in recipes.RECIPES), ("crt", "gpt2"), ("crt", "pretrained"),
          ("crt", "screened"), ("sgd", "screened"), ("crt", "private"), ("crt", "drawn"),
          ("dpsgd", "drawn")]  # fmt: skip
 OF_A_KIND = {
@@ -130,7 +130,7 @@ def other(option):
 def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
     home, begins, tmp_path, method, kind
 ):
-    known = options.options_of(recipe.recipe_for_method(method))
+    known = options.options_of(recipes.recipe_for_method(method))
     names = {o.name for o in known}
     base = {n: v for n, v in BASE.items() if n in names}
     base |= {"method": method, "corpus": home / "0.jsonl"}
@@ -160,7 +160,7 @@ def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
         needed = {} if kind == "screened" else WITH.get(name, {})  # which reads no canaries
         start = base | {n: v for n, v in needed.items() if n in names}
         try:
-            recipe.make_recipe(start)
+            recipes.make_recipe(start)
         except options.InvalidOption:
             start = base
         key = tuple(sorted(map(str, start.items())))
@@ -256,15 +256,15 @@ def test_hours_choose_the_model_of_every_method(home):
     with pytest.raises(options.InvalidOption, match="core_hours: chooses the model, and study is"):
         train_on_corpus.train(home / "0.jsonl", core_hours=1.0, study={"pub_passes": 2})
     given = {"corpus": home / "0.jsonl", "method": "dedup", "core_hours": 1.0, "width": 8}
-    theirs = recipe.derive_recipe(methods.method_by_name("dedup"))
+    theirs = recipes.derive_recipe(methods.method_by_name("dedup"))
     with pytest.raises(options.InvalidOption, match="chooses the model, and width is given"):
         train_on_corpus.train(theirs(**given))
 
 
 def test_ours_have_the_options_that_their_methods_read():
-    for name, ours in recipe.RECIPES.items():
+    for name, ours in recipes.RECIPES.items():
         if name != "plan":
-            derived = recipe.derive_recipe(methods.method_by_name(name))
+            derived = recipes.derive_recipe(methods.method_by_name(name))
             assert set(derived.model_fields) == set(ours.model_fields), name
 
 

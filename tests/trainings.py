@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from confide import recipe
+from confide import recipes
 from confide.release import certify
 from confide.training import train_on_corpus
 
@@ -27,7 +27,7 @@ def train(corpus, *, card=None, **names):
         names["method"], fixed = {"dedup": "sgd", "crt_sigma0": "crt"}[method], {"method": method}
     else:
         fixed = {}
-    known = recipe.recipe_for_method(names.get("method", "crt")).model_fields
+    known = recipes.recipe_for_method(names.get("method", "crt")).model_fields
     if "repeatable_noise" not in known:  # there is none
         names.pop("repeatable_noise", None)
     if "init" in names:  # brings its vocabulary

@@ -80,14 +80,14 @@ def ingest(
     """
     import click
 
-    from confide.text import ingest as library
+    from confide.text.ingest import format_ingest_summary, ingest_sources
 
     def ask(shown: str) -> bool:
         print(shown, file=sys.stderr)
         return click.confirm("Are these the columns?", default=True, err=True)
 
     pairs = (part.partition("=") for part in rename.split(",") if part)
-    summary = library.ingest_sources(
+    summary = ingest_sources(
         source,
         out,
         format=format,
@@ -107,7 +107,7 @@ def ingest(
         force=force,
         progress=True,
     )
-    return CommandResult(asdict(summary), [library.format_ingest_summary(summary)])
+    return CommandResult(asdict(summary), [format_ingest_summary(summary)])
 
 
 def simulate(
@@ -338,10 +338,10 @@ def adjudicate(
         --share: Share of all turns that the second reader reads, marked or not.
         --for: Form: page, jsonl or labelstudio; repeatable.
     """
-    from confide.labels import adjudication as library
+    from confide.labels.adjudication import format_adjudication, write_adjudication
 
-    summary = library.write_adjudication(corpus, labels, out, share=share, forms=for_, force=force)
-    return CommandResult(summary, [library.format_adjudication(summary)])
+    summary = write_adjudication(corpus, labels, out, share=share, forms=for_, force=force)
+    return CommandResult(summary, [format_adjudication(summary)])
 
 
 label = (
@@ -427,10 +427,10 @@ def card(
         --policy: The detector: any policy of crtlib screen, or several joined by +.
         --labels: Folder of crtlib label, after somebody has read it.
     """
-    from confide.reports import detector_card as library
+    from confide.reports.detector_card import format_card, write_detector_card
 
-    facts = library.write_detector_card(corpus, policy, out, labels=labels, force=force)
-    return CommandResult(facts, [library.format_card(facts), f"{out}/card.html   {out}/badge.svg"])
+    facts = write_detector_card(corpus, policy, out, labels=labels, force=force)
+    return CommandResult(facts, [format_card(facts), f"{out}/card.html   {out}/badge.svg"])
 
 
 def screen(

@@ -52,11 +52,11 @@ def advise(
         --epochs: Passes over the points, as for crtlib train.
         --init: Where the weights start, as for crtlib train.
     """
-    from confide.training import advise as library
+    from confide.training.advise import advise_on_limits
 
     if out:
         outputs.check_output_file(out, inputs=(corpus, labels), force=force)
-    advice = library.advise_on_limits(
+    advice = advise_on_limits(
         corpus,
         labels,
         require,
@@ -186,20 +186,20 @@ def audit(
     """
     from functools import partial
 
-    from confide import attacks_made
+    from confide import attack_ledger
     from confide.release import seal
     from crtlib.attacks import run_audit
     from crtlib.models.tensor_files import hash_tensors
 
     places = map(run_audit.find_record, (run, *reference))
     record, *_ = [place and seal.read_signed(place) for place in places]  # refuses an edited record
-    ledgers, tensors = attacks_made.find_ledgers(record), str(hash_tensors(run))
+    ledgers, tensors = attack_ledger.find_ledgers(record), str(hash_tensors(run))
     audited = run_audit.audit_training(
         run, corpus, out, references=reference, claim=claim, guesses=guesses,
         confidence=confidence, seed=seed, force=force,
-        enter=partial(attacks_made.enter_attack, ledgers, "audit", tensors),
+        enter=partial(attack_ledger.enter_attack, ledgers, "audit", tensors),
     )  # fmt: skip
-    made = len(attacks_made.list_attacks(ledgers, "audit", tensors))
+    made = len(attack_ledger.list_attacks(ledgers, "audit", tensors))
     lines = audited.lines()
     if made > 1:
         lines.append(f"{made} audits of this model were made: a certificate has the largest bound")
@@ -450,14 +450,14 @@ def leaver(
         --user: The person who leaves, as the corpus names them.
         --delta: Delta at which the epsilons are given.
     """
-    from confide.release import leaver as library
+    from confide.release.leaver import describe_leaver, format_leaver, render_leaver_page
 
     if out:
         outputs.check_output_file(out, inputs=(corpus,), force=force)
-    facts = library.describe_leaver(corpus, user, delta=delta)
-    lines = library.format_leaver(facts)
+    facts = describe_leaver(corpus, user, delta=delta)
+    lines = format_leaver(facts)
     if out:
-        page = library.render_leaver_page(facts)
+        page = render_leaver_page(facts)
         files.write_text(out, page, mode=outputs.PRIVATE_FILE_MODE)
         lines.append(str(out))
     return CommandResult(facts, lines)

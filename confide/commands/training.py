@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from confide import recipe as recipes
+from confide import recipes
 from confide.commands import COMMANDS
 from crtlib import cli, files, outputs
 from crtlib.checks import check_choice, printable

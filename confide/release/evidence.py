@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from confide import attacks_made
+from confide import attack_ledger
 from confide.release import file_sources
 from confide.release.composed_promise import round_bound_up
 from confide.reports import bands
@@ -50,7 +50,7 @@ def read_evidence(
     attached: dict[str, Any] = {}
     other = "is of another model, or names none; make it again"
     text, tensors = record["corpus"]["sha256"], str(hash_tensors(model))
-    ledgers = attacks_made.find_ledgers(
+    ledgers = attack_ledger.find_ledgers(
         record, None if odometer_folder is None else Path(odometer_folder)
     )
     if audit is not None:
@@ -76,7 +76,7 @@ def read_evidence(
         if made["options"].get("seed") is not None:
             raise ValueError(f"--audit: {audit} drew coins by a chosen seed; audit without --seed")
         proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
-        bounds = attacks_made.list_attacks(ledgers, "audit", tensors)
+        bounds = attack_ledger.list_attacks(ledgers, "audit", tensors)
         bounds[a.get("name") or outputs.hash_file(audit)] = a["epsilon_lower"]
         largest = max(bound for bound in bounds.values() if bound is not None)
         attached["audit"] = {
@@ -117,10 +117,10 @@ def read_evidence(
                 "--template, as the model was trained"
             )
         r = read_json_object(Path(report) / "report.json")["summary"]
-        every = attacks_made.list_attacks(ledgers, "report", tensors)
+        every = attack_ledger.list_attacks(ledgers, "report", tensors)
         least = {name: n for name, n in every.items() if name.startswith(text)}
         own = least.setdefault(
-            attacks_made.name_report(marked["options"], text), float(bands.least_of(r["runs"]))
+            attack_ledger.name_report(marked["options"], text), float(bands.least_of(r["runs"]))
         )
         most = max(n for n in least.values() if n is not None)
         if own is None or own < most:

@@ -48,7 +48,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from confide import attacks_made, odometer, text_registry
+from confide import attack_ledger, odometer, text_registry
 from confide.reports import html
 from confide.reports.bands import LEAST_REPORTED_COUNT, band_in_words, count_band
 from crtlib import files, outputs
@@ -522,8 +522,8 @@ def make_leakage_report(
     lines = [*(e for place in meters for e in odometer.read_entries(place)), *registry.entries()]
     read = {e.corpus for e in lines if e.tensors == numbers}  # the texts that this model has read
     note = "" if text in read else OTHER_TEXT_NOTE if read else NO_RUN_NOTE
-    meter = attacks_made.find_ledgers(None, meters[0] if meters else None)
-    attacks_made.refuse_damaged_ledgers(meter)
+    meter = attack_ledger.find_ledgers(None, meters[0] if meters else None)
+    attack_ledger.refuse_damaged_ledgers(meter)
     other, its_tokenizer = (None, None) if public is None else load_model(public)
     leakage.check_leakage_models(*loaded, k=top_k)
     with (
@@ -559,8 +559,8 @@ def make_leakage_report(
         others = 0 if reveal else registry.count_other_reports(text, numbers, told, enter=True)
         cover = replace(cover, note=note, report=others + 1)
         least = float(count_band(len(report.runs))[0])
-        name = attacks_made.name_report(recipe["options"], text)
-        attacks_made.enter_attack(meter, "report", numbers, name, least)
+        name = attack_ledger.name_report(recipe["options"], text)
+        attack_ledger.enter_attack(meter, "report", numbers, name, least)
         write_report_files(report, part, cover, decode=decode, facts=fit)
         if outputs.with_keyed_hashes(outputs.hash_tree(corpus), key) != its["corpus"]:
             raise MachineError(f"{corpus}: changed while it was read; make the report again")

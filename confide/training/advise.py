@@ -197,7 +197,7 @@ def advise_on_limits(
         units: Units; each such pair is tried with each of these.
         hours: How many more hours people can read.
         trials: How many trainings will be compared, each of which is charged.
-        settings: Fields of a training (:class:`confide.recipe.Crt`), such as ``epochs`` or
+        settings: Fields of a training (:class:`confide.recipes.Crt`), such as ``epochs`` or
             ``init``.
 
     Raises:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from confide import recipe as recipes
-from confide.recipe import Recipe
+from confide import recipes
+from confide.recipes import Recipe
 from confide.release import file_sources
 from confide.screening.corpus import NOTHING_TO_MISS, default_policy
 from confide.training import training_facts
@@ -23,6 +23,7 @@ from crtlib.files import StrPath
 from crtlib.intervals import round_up_to_figures
 from crtlib.models import pretrained, smollm2
 from crtlib.models.construction import build_model
+from crtlib.options import InvalidOption
 from crtlib.studies import crt_study, study_data
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
@@ -235,7 +236,7 @@ def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData)
     phases = crt_study.schedule_phases(study, has_public=bool(prepared.prepared.public))
     parts = {p.part for p in phases if "public" in p.learning_rates()}
     if "learning_rate" in chosen and not parts:
-        raise recipes.InvalidOption(
+        raise InvalidOption(
             "learning_rate",
             "is for steps without noise, but no point is public; use private_learning_rate",
             str(chosen["learning_rate"]),
@@ -251,12 +252,12 @@ def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData)
         exact = training_facts.count_private_points(study, prepared)
         sizes.append(file_sources.round_down_points(exact))
     if not sizes:
-        raise recipes.InvalidOption(
+        raise InvalidOption(
             "batch_size", "is read only without sampling_probability, as no point is public",
             str(size),
         )  # fmt: skip
     if size > max(sizes):
-        raise recipes.InvalidOption(
+        raise InvalidOption(
             "batch_size", f"must be at most {max(sizes)}, the number of points", str(size)
         )
 
@@ -305,7 +306,7 @@ def resolve_model(recipe: Recipe, device: str, *, holds_people_out: bool = True)
     hours = given.pop("core_hours", None)
     if model_options := sorted(MODEL_OPTIONS & given.keys()):
         if hours is not None:
-            raise recipes.InvalidOption(
+            raise InvalidOption(
                 "core_hours", f"chooses the model, and {model_options[0]} is given", str(hours)
             )
         return recipe
@@ -333,12 +334,12 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
     read = dict(recipe).get
     chosen = {n: getattr(r, n) for n in r.model_fields_set}.get
     if r.canaries == "auto" and chosen("copies", 1) != 1:
-        raise recipes.InvalidOption(
+        raise InvalidOption(
             "copies", "must be 1 with canaries=auto, which an audit alone reads", str(r.copies)
         )
     is_audited = r.canaries == "auto" or (r.canaries > 0 and r.copies == 1)
     if is_audited and r.canaries != "auto" and r.canaries < run_audit.MIN_AUDIT_CANARIES:
-        raise recipes.InvalidOption(
+        raise InvalidOption(
             "canaries",
             f"must be auto, or at least {run_audit.MIN_AUDIT_CANARIES} of one copy, which an audit "
             "alone reads",
@@ -346,7 +347,7 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
         )
     adds_noise = bool(methods.method_by_name(r.method).noise)
     if adds_noise and r.dtype == "bfloat16":
-        raise recipes.InvalidOption(
+        raise InvalidOption(
             "dtype", f"must be auto or float32 where noise is added: {WHY_FLOAT32}", r.dtype
         )
     dtype_of_device = "float32" if device == "cpu" or adds_noise else "bfloat16"

@@ -24,9 +24,8 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from confide import recipe as recipes
-from confide import spending, text_registry
-from confide.recipe import Recipe, SecretPlanRecipe
+from confide import recipes, spending, text_registry
+from confide.recipes import Recipe, SecretPlanRecipe
 from confide.release import file_sources, void_reasons
 from confide.reports import model_card
 from confide.screening.corpus import (
@@ -59,6 +58,7 @@ from crtlib.files import StrPath
 from crtlib.models import interface, model_folder, pretrained
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
+from crtlib.options import InvalidOption
 from crtlib.screening import policy_digests, policy_names
 from crtlib.screening.policy_changes import describe_planted_misses
 from crtlib.studies import crt_study, study_data, study_run
@@ -118,7 +118,7 @@ def train(what: Recipe | StrPath, /, **options: Any) -> Any:
     """Train on a corpus according to a recipe, attack the model, and state what it promises.
 
     Args:
-        what: A recipe (:mod:`confide.recipe`), or a corpus; then ``options`` has the recipe's
+        what: A recipe (:mod:`confide.recipes`), or a corpus; then ``options`` has the recipe's
             fields.
         options: Arguments of :class:`Session`, including fields of the recipe.
 
@@ -178,7 +178,7 @@ class Session:
     but only the first enters the run, attacks the model, states the promise and writes.
 
     Args:
-        what: A recipe (:mod:`confide.recipe`), or a corpus; then ``recipe_fields`` has the rest.
+        what: A recipe (:mod:`confide.recipes`), or a corpus; then ``recipe_fields`` has the rest.
         card: Makes the model's README.md from ``TrainingResult.facts``. It is given no exact
             measure: "perplexity" is an interval and "bits_per_character" is None.
         progress: Show a bar on a terminal.
@@ -234,7 +234,7 @@ class Session:
         if ":" in device and parallel.process_group().size > 1:  # each takes the device of its rank
             raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
         if study and "core_hours" in recipe.model_fields_set:
-            raise recipes.InvalidOption("core_hours", "chooses the model, and study is given")
+            raise InvalidOption("core_hours", "chooses the model, and study is given")
         if not study and not isinstance(recipe, SecretPlanRecipe):
             recipe = study_of_text.resolve_model(
                 recipe, device, holds_people_out=evaluation is None
@@ -648,7 +648,7 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
     if parallel.count_launched_processes() > 1:
         raise ValueError("--plan: must be trained in one process, without torchrun")
     if recipe.trials > 1:
-        raise recipes.InvalidOption(
+        raise InvalidOption(
             "trials", "must be 1, as a plan's promise covers only one training", str(recipe.trials)
         )
     text = corpora.load_corpus(recipe.corpus)

@@ -63,8 +63,7 @@ import pandas as pd
 import torch
 import transformers
 
-from confide import odometer
-from confide import recipe as recipes
+from confide import odometer, recipes
 from confide.labels import drawing, imports, label_tasks
 from confide.release import certify, released_folder, source_fold
 from confide.reports import model_card, screening_page

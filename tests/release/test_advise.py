@@ -11,10 +11,9 @@ import pytest
 
 from confide import odometer, spending
 from confide.labels import drawing, label_tasks
-from confide.recipe import make_recipe
+from confide.recipes import make_recipe
 from confide.release import certificate_parts, certify
-from confide.training import advise as library
-from confide.training import study_of_text
+from confide.training import advise, study_of_text
 from confide.training.advise import Advice, AdviceRow, advise_on_limits
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening.rate_values import PolicyRates, Rate
@@ -120,7 +119,7 @@ def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
 def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
     """ "needs a separate draw of 112 turns", of which a quarter were of people who had taught the
     tagger: its bound was 9.56 % where 8 had been asked for."""
-    attach = library.train_on_corpus.attach_label_rates
+    attach = advise.train_on_corpus.attach_label_rates
     (alone,) = {row.turns_to_read for row in ask("trace <= 20%").rows}
 
     def attach_as_if_a_quarter_had_taught(*given):
@@ -128,7 +127,7 @@ def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
         return replace(prepared, known=replace(prepared.known, left_out_clusters=20))
 
     name = "attach_label_rates"
-    monkeypatch.setattr(library.train_on_corpus, name, attach_as_if_a_quarter_had_taught)
+    monkeypatch.setattr(advise.train_on_corpus, name, attach_as_if_a_quarter_had_taught)
     (needed,) = {row.turns_to_read for row in ask("trace <= 20%").rows}
     assert 0.95 < 0.75 * needed / alone < 1.1
 
@@ -151,8 +150,8 @@ def test_a_draw_of_its_own_is_read_anew():
     judged = {"limit": "trace <= 16%", "met": False, "certified": 0.3}
     row, about = SimpleNamespace(void=(), read=100, judged=[judged]), {"judge": 60}
     needed = 100 * label_tasks.SECONDS_PER_TURN / 3600
-    assert library._explain_unmet([row], about, 0.99 * needed)[1] is None
-    why, turns = library._explain_unmet([row], about, needed)
+    assert advise._explain_unmet([row], about, 0.99 * needed)[1] is None
+    why, turns = advise._explain_unmet([row], about, needed)
     assert turns == 100 and "at least 30 % here): needs a separate draw of 100 turns" in why
 
 
@@ -192,10 +191,10 @@ def test_a_plan_names_the_model_that_it_is_of(ask, monkeypatch):
 def test_more_labels_at_the_same_rate():
     rates = PolicyRates(*(Rate(count, 40, 0.5, "one_per_cluster") for count in (0, 3)),
                   Rate(0, 40, 0.0, "policy"))  # fmt: skip
-    after = library._rates_after_labels(rates, 2.5)
+    after = advise._rates_after_labels(rates, 2.5)
     assert (after.miss.failures, after.miss.judged_secrets, after.trace.failures) == (0, 100, 8)
     assert after.miss.upper_bound < 0.5 and after.public == rates.public
-    assert library._rates_after_labels(replace(rates), 1000).trace.upper_bound > 3 / 40
+    assert advise._rates_after_labels(replace(rates), 1000).trace.upper_bound > 3 / 40
 
 
 def test_a_choice_that_reads_the_text_is_treated_as_known():
@@ -207,9 +206,9 @@ def test_a_choice_that_reads_the_text_is_treated_as_known():
     known = certificate_parts._list_treated_as_public(record, spending.SpentBudget(()), promise)
     assert known[1:] == [*certificate_parts.ALWAYS_KNOWN] and "settings" in known[2]
     assert "'crtlib advise'" in known[2]
-    advice = library.Advice((), 0, "plan 1", ("crtlib train",), 4, 8, 2)
-    assert library.CHOICE_NOTE in advice.text()
-    assert library.CHOICE_NOTE not in replace(advice, best=None).text()
+    advice = advise.Advice((), 0, "plan 1", ("crtlib train",), 4, 8, 2)
+    assert advise.CHOICE_NOTE in advice.text()
+    assert advise.CHOICE_NOTE not in replace(advice, best=None).text()
 
 
 def test_the_command(corpus, run):
@@ -242,7 +241,7 @@ def test_the_page_has_the_frontier_and_is_never_overwritten(corpus, run, tmp_pat
     for row in value["rows"]:
         tried = row.pop("tried")
         assert list(row) == keys
-        assert tuple(t["epsilon"] for t in tried) == library.TRIED_EPSILONS
+        assert tuple(t["epsilon"] for t in tried) == advise.TRIED_EPSILONS
         (taken,) = (t for t in tried if t["epsilon"] == row["epsilon"])
         assert all(taken[name] == row[name] for name in ("noise", "guess", "judged"))
         assert taken["met"] == row["meets"]
@@ -417,7 +416,7 @@ def test_advice_rounds_bounds_up():
 def test_how_many_were_drawn_is_told_apart_from_how_many_there_are():
     """Thirty turns of a text of 70 conversations were "30 turns of 70 people", and one pair that
     had been judged "1 pairs"."""
-    advice = library.Advice((), 0, "plan 1", (), 30, 70, 1, "conversations")
+    advice = advise.Advice((), 0, "plan 1", (), 30, 70, 1, "conversations")
     said = "30 turns, each from a different one of the text's 70 conversations; they have judged 1"
     assert said in " ".join(advice.text().split())
 

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from confide import attacks_made
+from confide import attack_ledger
 from confide.release import evidence
 from confide.reports import sentences
 from crtlib import outputs
@@ -119,10 +119,10 @@ def test_the_largest_of_all_audits_is_said(certified_model, tmp_path, monkeypatc
     small = write_audit(tmp_path / "small", model, 0.1234, "small")
     alone = evidence.read_evidence(model, record, small, None)["audit"]
     assert (alone["lower"], alone["made"], alone["stopped"]) == (0.123, 1, 0)
-    ledgers, tensors = attacks_made.find_ledgers(record), str(hash_tensors(model))
+    ledgers, tensors = attack_ledger.find_ledgers(record), str(hash_tensors(model))
     for name, bound in (("small", 0.1234), ("large", 2.5), ("stopped", None)):
-        attacks_made.enter_attack(ledgers, "audit", tensors, name, bound)
-    attacks_made.enter_attack(ledgers, "audit", "0" * 64, "of another model", 9.0)
+        attack_ledger.enter_attack(ledgers, "audit", tensors, name, bound)
+    attack_ledger.enter_attack(ledgers, "audit", "0" * 64, "of another model", 9.0)
     made = evidence.read_evidence(model, record, small, None)["audit"]
     assert (made["lower"], made["made"], made["stopped"]) == (2.5, 3, 1)
     certificate = json.loads((certified_model / "m.json").read_text()) | {
@@ -132,7 +132,7 @@ def test_the_largest_of_all_audits_is_said(certified_model, tmp_path, monkeypatc
     assert "the largest of the 3 audits that are known here showed at least 2.5" in said
     assert "95 % confidence for each by itself" in said and "1 audit of these had no result" in said
     beside = tmp_path / "odometer" / "ledger.sqlite"  # of another registry this one knows
-    attacks_made.enter_attack([beside], "audit", tensors, "elsewhere", 2.75)
+    attack_ledger.enter_attack([beside], "audit", tensors, "elsewhere", 2.75)
     monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "another"))
     made = evidence.read_evidence(model, record, small, None, beside.parent)["audit"]
     assert (made["lower"], made["made"]) == (2.75, 2)
@@ -143,9 +143,9 @@ def test_all_reports_of_a_model_are_counted(certified_model, tmp_path, run, monk
     monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "registry"))
     words = ["report", certified_model / "m", "--corpus", certified_model / "c.jsonl", "--force"]
     record = json.loads((certified_model / "m.work" / "record.json").read_text())
-    ledgers, tensors = attacks_made.find_ledgers(record), str(hash_tensors(certified_model / "m"))
+    ledgers, tensors = attack_ledger.find_ledgers(record), str(hash_tensors(certified_model / "m"))
     text = record["corpus"]["sha256"]
-    names = attacks_made.list_attacks(ledgers, "report", tensors)  # by other tests
+    names = attack_ledger.list_attacks(ledgers, "report", tensors)  # by other tests
     before = sum(name.startswith(text) for name in names)
     assert run(*words, "--top-k", 1, "--out", tmp_path / "few")[0] == 0
     assert run(*words, "--top-k", 200, "--reveal", "--out", tmp_path / "many")[0] == 0

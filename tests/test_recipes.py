@@ -10,7 +10,7 @@ import pydantic
 import pytest
 
 from confide import __main__ as cli
-from confide import recipe
+from confide import recipes
 from confide.training import study_of_text
 from crtlib.options import options_of
 from crtlib.studies.crt_study import CrtStudy
@@ -30,11 +30,11 @@ sys.path.insert(0, str(HERE / "book"))
 computed = importlib.import_module("computed")
 
 
-@pytest.mark.parametrize("method", recipe.RECIPES)
+@pytest.mark.parametrize("method", recipes.RECIPES)
 def test_every_form_says_the_same(method):
     given = GIVEN[method]
-    want = recipe.make_recipe({"corpus": "c", "method": method, **given})
-    assert want == recipe.RECIPES[method](corpus=Path("c"), **given)
+    want = recipes.make_recipe({"corpus": "c", "method": method, **given})
+    assert want == recipes.RECIPES[method](corpus=Path("c"), **given)
     words = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     line = [x for k, v in words.items() for x in ([k] if v is True else [k, str(v)])]
     command = cli.CRTLIB_PROGRAM.all_commands()["train"]
@@ -42,9 +42,9 @@ def test_every_form_says_the_same(method):
     arguments = command.bind(typed).keywords
     assert arguments["recipe"] == want
     plain = want.model_dump(mode="json", exclude_none=True)
-    jsonschema.validate(plain, recipe.RECIPES[method].model_json_schema())
+    jsonschema.validate(plain, recipes.RECIPES[method].model_json_schema())
     for name in given:
-        option = next(o for o in options_of(recipe.recipe_for_method(method)) if o.name == name)
+        option = next(o for o in options_of(recipes.recipe_for_method(method)) if o.name == name)
         assert f"| `{option.flag}` |" in computed.render_options()
 
 
@@ -78,12 +78,12 @@ def test_a_mistake_is_one_line(words, says, run, tmp_path, monkeypatch):
 
 
 def test_a_recipe_is_frozen_and_its_methods_options_alone_are_shown(run):
-    made = recipe.make_recipe({"corpus": "c"})
+    made = recipes.make_recipe({"corpus": "c"})
     with pytest.raises(pydantic.ValidationError, match="frozen"):
         made.seed = 2
-    for method, kind in recipe.RECIPES.items():
+    for method, kind in recipes.RECIPES.items():
         words = set(run("train", "--method", method, "--help")[1].split())
-        for name in {n for r in recipe.RECIPES.values() for n in r.model_fields} - {"corpus"}:
+        for name in {n for r in recipes.RECIPES.values() for n in r.model_fields} - {"corpus"}:
             assert (f"--{name.replace('_', '-')}" in words) == (name in kind.model_fields), name
 
 
@@ -91,9 +91,9 @@ def test_the_page_of_options_is_in_step():
     assert (HERE / "book" / "options.md").read_text(encoding="utf-8") == computed.render_options()
 
 
-@pytest.mark.parametrize("method", [name for name in recipe.RECIPES if name != "plan"])
+@pytest.mark.parametrize("method", [name for name in recipes.RECIPES if name != "plan"])
 def test_a_study_has_every_field_that_a_recipe_calls_the_same(method):
-    kind = recipe.recipe_for_method(method)
+    kind = recipes.recipe_for_method(method)
     shared = kind.model_fields.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
     values = dict.fromkeys(shared, 2) | {"width": 2, "dtype": "float32"}
     made = kind.model_construct(**{"corpus": "c", "seed": 2} | values)
