@@ -13,7 +13,7 @@ import torch
 from confide import __main__ as cli
 from confide import recipes
 from confide.reports.screening_page import screen_into_folder
-from confide.screening.corpus import ScreeningOptions
+from confide.screening.corpus_screening import ScreeningOptions
 from confide.training import secret_plans, train_on_corpus
 from crtbook import __main__ as companion
 from crtlib import options

@@ -10,7 +10,7 @@ import confide
 import crtlib
 from confide.labels.label_tasks import LabelTask
 from confide.reports.screening_page import screen_into_folder
-from confide.screening.corpus import ScreeningOptions
+from confide.screening.corpus_screening import ScreeningOptions
 from crtlib.screening.rates import RateCounter
 from crtlib.screening.regex_policies import none_policy
 from crtlib.text.records import Point, Secret
@@ -50,10 +50,10 @@ MAY_BE_SHOWN = {
         "unit neighbouring_relation screening holds assumed void",
     "confide.reports.leakage.ReportCover": "model corpus unit public note",
     "confide.reports.leakage._LotReader": "tokenizer unit scorer public",
-    "confide.screening.corpus.PolicyPair": "names unit miss_setting",
-    "confide.screening.corpus.ScreeningOptions":
+    "confide.screening.corpus_screening.PolicyPair": "names unit miss_setting",
+    "confide.screening.corpus_screening.ScreeningOptions":
         "policy conservative unit dedup dedup_by duplicates",
-    "confide.screening.corpus.ScreeningOutcome": "summary notes",
+    "confide.screening.corpus_screening.ScreeningOutcome": "summary notes",
     "confide.screening.teaching.TaughtTagger": "rates summary",
     "confide.spending.SpendingHistory": "recut_texts corpus",
     "confide.spending.SpentBudget": "inherited_unprotected ancestors recut_texts corpus",

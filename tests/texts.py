@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 from confide import text_registry
 from confide.labels import drawing, imports, label_tasks
-from confide.screening import corpus as screening
+from confide.screening import corpus_screening
 from crtlib.text import corpora, customersim, jsonl, records
 from crtlib.text.records import Point, Secret, Turn
 
@@ -99,8 +99,8 @@ def draw_and_label(path, home, known, **drawn):
 def screen_rates(path, out, policy="regex:customersim", judges=None):
     """The rates of a policy on a text, both searches the same."""
     out.mkdir()
-    return screening.screen_corpus(
-        path, out, screening.ScreeningOptions(policy, policy), key=b"k" * 32, judges=judges
+    return corpus_screening.screen_corpus(
+        path, out, corpus_screening.ScreeningOptions(policy, policy), key=b"k" * 32, judges=judges
     ).rates
 
 

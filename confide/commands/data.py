@@ -487,7 +487,7 @@ def screen(
         --executor: Where they run: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.
     """
     from confide.reports import screening_page
-    from confide.screening.corpus import ScreeningOptions, default_policy
+    from confide.screening.corpus_screening import ScreeningOptions, default_policy
 
     how = ScreeningOptions(
         policy or default_policy(corpus),

@@ -11,7 +11,7 @@ from typing import Any
 
 from confide.labels import label_tasks
 from confide.reports import html, small_groups
-from confide.screening import corpus as screening
+from confide.screening import dialogue_batches, judged_policies, screening_notes
 from crtlib import outputs
 from crtlib.files import StrPath
 from crtlib.screening.policy_digests import policy_digest
@@ -43,9 +43,9 @@ def write_detector_card(
     recipe["options"] = {"policy": strip_paths(policy), "sha256": policy_digest(policy)}
     with outputs.staged_folder(out, **recipe, public=CARD_FILES, force=force) as part:
         pi = policy_by_name(policy)
-        pair = screening.PolicyPair((pi, pi), (policy, policy))
-        texts = screening.count_texts(corpus, pair.unit)
-        counter, about = screening.judge_policies(corpus, labels, pair, texts=texts)
+        pair = judged_policies.PolicyPair((pi, pi), (policy, policy))
+        texts = dialogue_batches.count_texts(corpus, pair.unit)
+        counter, about = judged_policies.judge_policies(corpus, labels, pair, texts=texts)
         found = counter.rates(policy_pairs=about["judged"])
         groups, by = {}, {}
         for trait in SECRET_TRAITS:
@@ -77,7 +77,7 @@ def write_detector_card(
             small=small_groups.SMALL_GROUPS_NOTE.format(
                 small_groups.LEAST_PEOPLE, f"{found.cluster}s"
             ),
-            notes=screening.describe_all_secrets(found),
+            notes=screening_notes.describe_all_secrets(found),
             readers=readers,
         )
         (part / "card.html").write_text(page, encoding="utf-8")
@@ -119,6 +119,6 @@ def describe_readers(labels: Mapping[str, Any]) -> str:
 def format_card(facts: dict[str, Any]) -> str:
     """The text that ``crtlib card`` prints."""
     found = rates_from_json(facts["rates"], policy_pairs=facts["labels"]["judged"])
-    notes = screening.describe_all_secrets(found)
+    notes = screening_notes.describe_all_secrets(found)
     notes = [describe_readers(facts["labels"]), *notes]
     return "\n".join([found.table(), *(f"note: {note}" for note in notes)])

@@ -30,8 +30,8 @@ from typing import Any
 
 from confide.labels.label_tasks import read_label_facts
 from confide.reports import html
-from confide.screening import corpus as screening
-from confide.screening.corpus import ScreeningOptions, ScreeningOutcome, default_policy
+from confide.screening import corpus_screening
+from confide.screening.corpus_screening import ScreeningOptions, ScreeningOutcome, default_policy
 from crtlib import outputs
 from crtlib.files import StrPath
 from crtlib.screening.rate_values import RATE_NAMES
@@ -113,7 +113,7 @@ def screen_into_folder(
         shards.resume_shards(out, flagged) as kept,
     ):
         key = outputs.load_or_make_key(part / screened_folder.KEY_FILE)
-        outcome = screening.screen_corpus(
+        outcome = corpus_screening.screen_corpus(
             corpus,
             part,
             options,

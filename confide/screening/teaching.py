@@ -31,7 +31,7 @@ from confide.labels.label_tasks import (
     points_of_tasks,
     read_label_facts,
 )
-from confide.screening.corpus import count_texts
+from confide.screening.dialogue_batches import count_texts
 from crtlib import outputs
 from crtlib.checks import check_allowed
 from crtlib.files import StrPath

@@ -22,7 +22,8 @@ from confide import odometer, spending
 from confide.labels import label_tasks
 from confide.release import file_sources, limits, rate_bounds
 from confide.reports import html
-from confide.screening.corpus import default_policy, stored_rates
+from confide.screening.corpus_screening import default_policy
+from confide.screening.screened_rates import stored_rates
 from confide.training import (
     odometer_run,
     record_sources,

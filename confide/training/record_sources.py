@@ -18,7 +18,7 @@ from confide.release.file_sources import (
     TaughtSource,
     declare_interval,
 )
-from confide.screening.corpus import is_deduplicated_by_likeness
+from confide.screening.screened_rates import is_deduplicated_by_likeness
 from confide.training.odometer_run import OdometerRun
 from confide.training.training_facts import (
     count_private_points,

@@ -26,7 +26,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 from scipy import sparse
 
-from confide.screening.corpus import batch_dialogues
+from confide.screening.dialogue_batches import batch_dialogues
 from confide.training.secret_holders import (
     PromiseUnit,
     SecretHolders,

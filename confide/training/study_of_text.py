@@ -15,7 +15,7 @@ from typing import Any
 from confide import recipes
 from confide.recipes import Recipe
 from confide.release import file_sources
-from confide.screening.corpus import NOTHING_TO_MISS, default_policy
+from confide.screening.corpus_screening import NOTHING_TO_MISS, default_policy
 from confide.training import training_facts
 from confide.training.training_facts import TrainingFacts
 from crtlib.attacks import run_audit

@@ -28,13 +28,13 @@ from confide import recipes, spending, text_registry
 from confide.recipes import Recipe, SecretPlanRecipe
 from confide.release import file_sources, void_reasons
 from confide.reports import model_card
-from confide.screening.corpus import (
+from confide.screening.judged_policies import (
     PolicyPair,
     count_corpus_labels,
     judge_policies,
-    stored_rates,
     without_bounds_if_from_file,
 )
+from confide.screening.screened_rates import stored_rates
 from confide.text import registry_units
 from confide.training import (
     odometer_run,

@@ -14,7 +14,7 @@ from confide import __main__ as cli
 from confide.release import evidence
 from confide.reports import screening_page
 from confide.screening import corpus
-from confide.screening.corpus import ScreeningOptions
+from confide.screening.corpus_screening import ScreeningOptions
 from confide.training import study_of_text, train_on_corpus
 from crtlib import outputs
 from crtlib.attacks import one_run_bound, run_audit

@@ -67,7 +67,7 @@ from confide import odometer, recipes
 from confide.labels import drawing, imports, label_tasks
 from confide.release import certify, released_folder, source_fold
 from confide.reports import model_card, screening_page
-from confide.screening.corpus import ScreeningOptions
+from confide.screening.corpus_screening import ScreeningOptions
 from confide.training import secret_plans, study_of_text, train_on_corpus, training_record
 from crtlib import outputs
 from crtlib.options import InvalidOption, options_of

@@ -28,7 +28,7 @@ from confide.release import (
     void_reasons,
 )
 from confide.reports import certificate_pages, sentences
-from confide.screening import corpus as screening
+from confide.screening import corpus_screening
 from confide.training import (
     odometer_run,
     study_of_text,
@@ -317,8 +317,8 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
     """As they judge a screening: the same counts, and each further pair widens the bounds."""
     corpus, people = read_by_people(tmp_path)
     half = {**TINY, "policy": "regex:schema_guided", "method": "crt"}  # it leaves some in clear
-    how = screening.ScreeningOptions(half["policy"], half["conservative"])
-    seen = screening.screen_corpus(
+    how = corpus_screening.ScreeningOptions(half["policy"], half["conservative"])
+    seen = corpus_screening.screen_corpus(
         corpus, tmp_path, how, key=None, judges=tmp_path / "labels"
     ).rates
     for name, more, judged in (("one", {}, 1), ("two", {"conservative": "cautious"}, 2)):

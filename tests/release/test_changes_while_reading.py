@@ -3,7 +3,7 @@
 import pytest
 
 from confide import odometer
-from confide.screening import corpus as screening
+from confide.screening import corpus_screening
 from confide.training import odometer_run, train_on_corpus
 from crtlib.checks import MachineError
 from crtlib.studies import study_run
@@ -49,14 +49,14 @@ def test_a_file_with_other_text_is_read_anew(tmp_path):
 
 
 def test_a_screening_of_a_text_that_changes_is_refused(tmp_path, monkeypatch, run):
-    text, honest = write_simulated_text(tmp_path / "c.jsonl"), screening._screening_summary
+    text, honest = write_simulated_text(tmp_path / "c.jsonl"), corpus_screening._screening_summary
 
     def edited(*args):
         made = honest(*args)
         text.write_text(write_simulated_text(tmp_path / "more.jsonl", 4).read_text())
         return made
 
-    monkeypatch.setattr(screening, "_screening_summary", edited)
+    monkeypatch.setattr(corpus_screening, "_screening_summary", edited)
     words = ["screen", text, "--policy", "regex:customersim", "--out", tmp_path / "s"]
     code, _, error = run(*words)
     assert code == 2 and "c.jsonl: was changed while it was read" in error

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from confide.labels import drawing, imports, judged_turns, label_tasks, registry
 from confide.release import certify, verify
-from confide.screening import corpus as screening
+from confide.screening import corpus_screening, judged_policies, screened_rates
 from confide.training import train_on_corpus
 from crtlib.screening import policy_digests, policy_names
 from crtlib.screening.rate_values import RATES_ALPHA, rate_upper_bound
@@ -117,8 +117,8 @@ def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeyp
     shutil.copytree(tmp_path / "labels", tmp_path / "copy")
 
     def judged(name, **how):
-        asked = screening.ScreeningOptions("regex:customersim", "cautious", **how)
-        made = screening.judge_policies(path, tmp_path / name, asked.pair(), texts=None)
+        asked = corpus_screening.ScreeningOptions("regex:customersim", "cautious", **how)
+        made = judged_policies.judge_policies(path, tmp_path / name, asked.pair(), texts=None)
         return made[1]["judged"]
 
     assert [judged("labels"), judged("copy"), judged("labels")] == [1, 1, 1]
@@ -158,8 +158,8 @@ def test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses(tmp_pat
 
     def screened(policy, seed):
         (folder := tmp_path / f"{policy[:3]}{seed}").mkdir()
-        how = screening.ScreeningOptions(policy, unit="turn", seed=seed)
-        return screening.screen_corpus(path, folder, how, key=b"k" * 32).rates
+        how = corpus_screening.ScreeningOptions(policy, unit="turn", seed=seed)
+        return corpus_screening.screen_corpus(path, folder, how, key=b"k" * 32).rates
 
     found = [screened("regex:customersim", k) for k in range(3)]
     assert len({r.miss.failures for r in found}) == 1 and {r.policy_pairs for r in found} == {1}
@@ -206,7 +206,7 @@ def test_a_screened_folder_that_others_followed_was_chosen_among_all(tmp_path, r
     for folder, policy in zip(folders, ("regex:customersim", "cautious"), strict=True):
         words = ["--policy", policy, "--conservative", "cautious", "--out", folder]
         assert run("screen", text, *words)[0] == 0
-    first, second = map(screening.rates_of_screened_folder, folders)
+    first, second = map(screened_rates.rates_of_screened_folder, folders)
     assert first.policy_pairs == second.policy_pairs == 2
     assert first.trace.upper_bound == rate_upper_bound(
         first.trace.failures, first.trace.judged_secrets, alpha=RATES_ALPHA / 4

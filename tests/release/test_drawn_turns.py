@@ -16,7 +16,7 @@ from confide.labels.judged_turns import hash_reading, record_judged_pair
 from confide.release import certify, rate_bounds
 from confide.release.certifiable_run import read_certifiable_run
 from confide.reports.screening_page import screen_into_folder
-from confide.screening import corpus as screening
+from confide.screening import corpus_screening, dialogue_batches, judged_policies
 from confide.screening.teaching import teach_tagger
 from confide.text_registry import Registry, registry_folder
 from confide.training import train_on_corpus
@@ -80,9 +80,9 @@ def test_each_drawn_turn_has_one_fate(tmp_path, dedup, unit, left):
     second = read(
         path, tmp_path / "second", left, turns=100, seed=2, sealed=[policy_digest(policy)]
     )
-    pair = screening.ScreeningOptions(policy, "everything", unit, dedup=dedup).pair()
-    texts = None if dedup == "none" else screening.count_texts(path, unit)
-    counter, about = screening.judge_policies(path, second, pair, texts=texts)
+    pair = corpus_screening.ScreeningOptions(policy, "everything", unit, dedup=dedup).pair()
+    texts = None if dedup == "none" else dialogue_batches.count_texts(path, unit)
+    counter, about = judged_policies.judge_policies(path, second, pair, texts=texts)
     found = counter.rates()
     asked = {t.user for t in label_tasks.read_tasks(first)}
     drawn = [t for t in label_tasks.read_tasks(second) if t.part == "judge"]
@@ -110,8 +110,8 @@ def test_where_most_had_been_asked_all_judge(tmp_path):
     policy = f"regex:{tmp_path}/ours.toml"
     first = read(path, tmp_path / "first", turns=40, seed=1)
     second = read(path, tmp_path / "second", turns=40, seed=2, sealed=[policy_digest(policy)])
-    pair = screening.ScreeningOptions(policy, "everything").pair()
-    counter, _ = screening.judge_policies(path, second, pair, texts=None)
+    pair = corpus_screening.ScreeningOptions(policy, "everything").pair()
+    counter, _ = judged_policies.judge_policies(path, second, pair, texts=None)
     found = counter.rates()
     twice = {(t.id, t.turn) for t in label_tasks.read_tasks(first)} & {
         (t.id, t.turn) for t in label_tasks.read_tasks(second)
@@ -182,21 +182,21 @@ def test_each_set_counts_from_when_its_page_is_written(tmp_path):
                 path, tmp_path / f"{again}{seed}", turns=10, seed=seed, forms=["jsonl"]
             )
     kind = read(path, tmp_path / "kind", turns=10, seed=2)
-    pair = screening.ScreeningOptions("regex:customersim", "everything").pair()
-    counter, about = screening.judge_policies(path, kind, pair, texts=None)
+    pair = corpus_screening.ScreeningOptions("regex:customersim", "everything").pair()
+    counter, about = judged_policies.judge_policies(path, kind, pair, texts=None)
     assert about["judged"] == 4 and counter.rates(policy_pairs=4).alpha == pytest.approx(0.05 / 8)
     other = write(tmp_path / "other.jsonl", [replace(d, id=f"x{d.id}") for d in family(60, ())])
     drawing.draw_label_tasks(other, tmp_path / "o", turns=10, seed=9, forms=["jsonl"])
-    assert screening.judge_policies(path, kind, pair, texts=None)[1]["judged"] == 5
+    assert judged_policies.judge_policies(path, kind, pair, texts=None)[1]["judged"] == 5
 
 
 def test_who_was_read_for_another_set_is_none_whom_nobody_read(tmp_path):
     path = write(tmp_path / "c.jsonl", family(60, answers=()))
     home = read(path, tmp_path / "l", turns=20, seed=1)
-    pair = screening.ScreeningOptions("regex:customersim", "everything").pair()
-    assert screening.judge_policies(path, home, pair, texts=None)[1]["others"] == 40
+    pair = corpus_screening.ScreeningOptions("regex:customersim", "everything").pair()
+    assert judged_policies.judge_policies(path, home, pair, texts=None)[1]["others"] == 40
     drawing.draw_label_tasks(path, tmp_path / "m", turns=10, seed=2, forms=["jsonl"])
-    assert "others" not in screening.judge_policies(path, home, pair, texts=None)[1]
+    assert "others" not in judged_policies.judge_policies(path, home, pair, texts=None)[1]
 
 
 def test_labels_that_were_read_again_bound_nothing(tmp_path):
@@ -204,7 +204,7 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     found half of the secrets overlooked."""
     path = write(tmp_path / "c.jsonl", family(120, answers=()))
     home = read(path, tmp_path / "l", turns=100, seed=1)
-    how = screening.ScreeningOptions("regex:customersim", "everything")
+    how = corpus_screening.ScreeningOptions("regex:customersim", "everything")
     screen_into_folder(path, tmp_path / "s", how, labels=home)
     train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "m", **SMALL_RECIPE)
     value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", secrets_per_person=())
@@ -281,7 +281,7 @@ def test_a_promise_is_of_those_who_taught_no_policy(tmp_path, conservative):
     policy, out = f"tagger:{tmp_path}/T", tmp_path / "m"
     pi_c = conservative if conservative == "everything" else f"tagger_conservative:{tmp_path}/T"
     if conservative == "everything":  # through a screened folder, and from the text
-        screen_into_folder(path, tmp_path / "s", screening.ScreeningOptions(policy, pi_c),
+        screen_into_folder(path, tmp_path / "s", corpus_screening.ScreeningOptions(policy, pi_c),
                            labels=labels)  # fmt: skip
         train_on_corpus.train_for_command(tmp_path / "s", out=out, **SMALL_RECIPE)
     else:

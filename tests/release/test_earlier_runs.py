@@ -10,7 +10,7 @@ import pytest
 from confide import odometer, odometer_lines, spending, text_registry
 from confide.release import assumptions, certificate_parts, certify, verify
 from confide.reports import model_card, screening_page, sentences
-from confide.screening.corpus import ScreeningOptions
+from confide.screening.corpus_screening import ScreeningOptions
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
 from tests import trainings

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from confide.labels import drawing, imports, label_tasks, registry
-from confide.screening import corpus as screening
+from confide.screening import corpus_screening, judged_policies
 from crtlib.screening import (
     policy,
     policy_digests,
@@ -61,12 +61,12 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
 
     for name in ("open", "sealed"):
         read(name)
-    how = screening.ScreeningOptions(policy, "cautious")
+    how = corpus_screening.ScreeningOptions(policy, "cautious")
 
     def judged(name):
         out = tmp_path / f"{name}-out"
         out.mkdir(exist_ok=True)
-        return screening.screen_corpus(path, out, how, key=None, judges=tmp_path / name)
+        return corpus_screening.screen_corpus(path, out, how, key=None, judges=tmp_path / name)
 
     with pytest.raises(ValueError, match=r"--labels: list:list\.txt may have been made from them"):
         judged("open")
@@ -90,10 +90,10 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     assert len(late) >= len(places[0] & places[1]) > 0  # a text that stands twice was read twice
     labels = judged("more").summary["labels"]
     assert labels["turns"] == 23 and "apart" not in labels  # 20 had been asked: their words fail
-    screening.judge_policies(  # what says itself what taught it, or is ours, needs no seal
+    judged_policies.judge_policies(  # what says itself what taught it, or is ours, needs no seal
         path,
         tmp_path / "open",
-        screening.ScreeningOptions("regex:customersim", "cautious").pair(),
+        corpus_screening.ScreeningOptions("regex:customersim", "cautious").pair(),
         texts=None,
     )
 
@@ -216,10 +216,10 @@ def test_a_conversation_is_a_cluster_whatever_its_name(tmp_path):
     (tmp_path / "p.toml").write_text("[code]\npattern = '\\d{8}'\n")
     home = draw_and_label(path, tmp_path / "labels", known, turns=150, seed=1, by="dialogue")
     found = regex_policies.pattern_policy("eight digits", re.compile(r"\d{8}"))
-    pair = screening.PolicyPair(
+    pair = judged_policies.PolicyPair(
         (found, regex_policies.everything_policy), ("cautious", "everything"), "dialogue"
     )
-    counter, _ = screening.judge_policies(path, home, pair, texts=None)
+    counter, _ = judged_policies.judge_policies(path, home, pair, texts=None)
     assert counter.rates().trace.judged_secrets == 150
 
 

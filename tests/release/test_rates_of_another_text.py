@@ -8,7 +8,7 @@ import pytest
 
 from confide import odometer, text_registry
 from confide.reports import screening_page
-from confide.screening.corpus import ScreeningOptions
+from confide.screening.corpus_screening import ScreeningOptions
 from crtlib.text import corpora
 from crtlib.text.records import Dialogue, Secret, Turn
 from tests import trainings

@@ -10,8 +10,8 @@ import pytest
 from confide.labels import drawing, imports, label_tasks, registry
 from confide.release import certifiable_run, certify
 from confide.reports import screening_page as folders_of_screening
-from confide.screening import corpus as screening
-from confide.screening.corpus import ScreeningOptions
+from confide.screening import corpus_screening
+from confide.screening.corpus_screening import ScreeningOptions
 from confide.training import study_of_text, train_on_corpus
 from crtlib.screening import redaction
 from crtlib.screening.policy import Policy
@@ -223,7 +223,7 @@ def test_what_was_read_before_fails_whether_copies_are_hidden_or_not(tmp_path, m
             lambda _, point: point.text.removeprefix("USR: ") in before,
         )
         taught = replace(policy_by_name(policy), taught_by=(Teaching(*[frozenset()] * 3),))
-        monkeypatch.setattr(screening, "policy_by_name", lambda name: taught)
+        monkeypatch.setattr(corpus_screening, "policy_by_name", lambda name: taught)
     outcome = folders_of_screening.screen_into_folder(
         path, tmp_path / "s", ScreeningOptions(policy, "everything"), labels=judges
     )

@@ -7,7 +7,7 @@ import pytest
 from confide import spending, text_registry
 from confide.release import certifiable_run
 from confide.reports import screening_page
-from confide.screening.corpus import ScreeningOptions
+from confide.screening.corpus_screening import ScreeningOptions
 from confide.text import registry_units
 from confide.training import train_on_corpus
 from crtlib.text import corpora, jsonl

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from confide.screening import corpus as screening
+from confide.screening import corpus_screening
 from confide.text import registry_units
 from confide.training import training_record
 from crtlib.text import corpus_folder, customersim, jsonl
@@ -24,8 +24,8 @@ def reads_labels_of_real_text(path):
 
 
 def text_about(path, folder):
-    how = screening.ScreeningOptions("oracle", "cautious")
-    return screening.screen_corpus(path, folder, how, key=None).summary["about"]
+    how = corpus_screening.ScreeningOptions("oracle", "cautious")
+    return corpus_screening.screen_corpus(path, folder, how, key=None).summary["about"]
 
 
 TEXTS = {

@@ -13,7 +13,7 @@ from confide import odometer, odometer_lines, text_registry
 from confide.labels import drawing, imports, label_tasks, registry
 from confide.release import certifiable_run, certificate_parts, certify
 from confide.reports import screening_page, sentences
-from confide.screening.corpus import ScreeningOptions
+from confide.screening.corpus_screening import ScreeningOptions
 from confide.text import registry_units
 from confide.text.registry_units import (
     LONG_MESSAGE_CHARACTERS,

@@ -13,7 +13,7 @@ from confide.labels import adjudication, drawing, imports, judged_turns, label_t
 from confide.release import certify, verify
 from confide.reports import certificate_pages
 from confide.reports import detector_card as screened_folders
-from confide.screening import corpus as screening
+from confide.screening import judged_policies
 from confide.training import train_on_corpus
 from crtlib import outputs
 from crtlib.intervals import exchangeable_rate
@@ -96,10 +96,10 @@ def test_turns_that_were_drawn_before_a_seal_count_though_nobody_read_them(tmp_p
     early = registry.ReadBeforeSeal(frozenset({first}), frozenset())
     monkeypatch.setattr(registry, "read_before_seal", lambda *_: early)
     policy = policy_names.policy_by_name("regex:customersim")
-    counter, about = screening.judge_policies(
+    counter, about = judged_policies.judge_policies(
         path,
         tmp_path / "labels",
-        screening.PolicyPair((policy, policy), ("regex:customersim",) * 2),
+        judged_policies.PolicyPair((policy, policy), ("regex:customersim",) * 2),
         texts=None,
     )
     assert about["unread"] == 10 and counter.rates().trace.judged_secrets == 30
@@ -126,8 +126,8 @@ def test_what_is_left_unread_is_of_every_kind(tmp_path, user):
     path, known = people(tmp_path / "c.jsonl", 30, 20, user)
     read(path, tmp_path / "labels", known, hard)
     policy = policy_names.policy_by_name("regex:customersim")
-    pair = screening.PolicyPair((policy, policy), ("regex:customersim",) * 2)
-    counter, about = screening.judge_policies(path, tmp_path / "labels", pair, texts=None)
+    pair = judged_policies.PolicyPair((policy, policy), ("regex:customersim",) * 2)
+    counter, about = judged_policies.judge_policies(path, tmp_path / "labels", pair, texts=None)
     found = counter.rates(policy_pairs=about["judged"])
     assert {kind: row["trace"].failures for kind, row in found.by_kind.items()} == {"phone": 10}
     assert found.secrets == found.points == 20
@@ -168,13 +168,13 @@ def test_what_0_3_let_pass_is_refused_in_one_line_or_counted(tmp_path):
     read(path, home, known, hard)
     written(home, drawn="given")
     policy = policy_names.policy_by_name("regex:customersim")
-    pair = screening.PolicyPair((policy, policy), ("regex:customersim",) * 2)
-    _, about = screening.judge_policies(path, home, pair, texts=None)
+    pair = judged_policies.PolicyPair((policy, policy), ("regex:customersim",) * 2)
+    _, about = judged_policies.judge_policies(path, home, pair, texts=None)
     assert (about["drawn"], about["unread"]) == ("at_random", 10)
     again = {"read": ["judge-00001"], "random": ["judge-00001"]}
     written(home, second="b", again=again, readers={"b": {"read": 1, "secrets": 0}})
     with pytest.raises(ValueError, match="was read twice, but not completely; import everything"):
-        screening.judge_policies(path, home, pair, texts=None)
+        judged_policies.judge_policies(path, home, pair, texts=None)
 
 
 def test_the_sentence_of_one_who_was_left_unread():

@@ -12,8 +12,8 @@ import pytest
 
 from confide.labels import adjudication, drawing, imports, label_tasks
 from confide.reports import screening_page as pages
-from confide.screening import corpus as screening
-from confide.screening.corpus import ScreeningOptions, default_policy
+from confide.screening import corpus_screening, dialogue_batches, screened_rates
+from confide.screening.corpus_screening import ScreeningOptions, default_policy
 from confide.text import registry_units, text_sizes
 from crtlib import outputs
 from crtlib.checks import DamagedError, MachineError
@@ -37,12 +37,12 @@ def rows(folder, part):
 
 
 def test_small_batches_and_two_workers_change_nothing(home, monkeypatch):
-    whole = screening.screen_corpus(home / "c.jsonl", home, HOW, key=b"k" * 32)
+    whole = corpus_screening.screen_corpus(home / "c.jsonl", home, HOW, key=b"k" * 32)
     before = {part: rows(home, part) for part in screened_folder.SCREENED_PARTS}
-    monkeypatch.setattr(screening, "TURNS_PER_BATCH", 20)
+    monkeypatch.setattr(dialogue_batches, "TURNS_PER_BATCH", 20)
     (home / "b").mkdir()
     with ThreadPoolExecutor(2) as executor:
-        cut = screening.screen_corpus(
+        cut = corpus_screening.screen_corpus(
             home / "c.jsonl", home / "b", HOW, key=b"k" * 32, executor=executor
         )
     assert cut.summary == whole.summary and cut.rates == whole.rates
@@ -58,7 +58,7 @@ def test_a_text_is_read_for_its_points_and_for_its_units_and_no_more(home, monke
         yield from honest(path, **options)
 
     monkeypatch.setattr(corpora, "read_dialogues", read)
-    screening.screen_corpus(home / "c.jsonl", home, HOW, key=b"k" * 32)
+    corpus_screening.screen_corpus(home / "c.jsonl", home, HOW, key=b"k" * 32)
     assert len(readings) == 2
 
 
@@ -66,7 +66,7 @@ def test_workers_of_a_scheduler_screen_as_one_process_does(home, monkeypatch, ru
     distributed = pytest.importorskip(
         "distributed", reason="the package distributed is not installed"
     )
-    monkeypatch.setattr(screening, "TURNS_PER_BATCH", 50)
+    monkeypatch.setattr(dialogue_batches, "TURNS_PER_BATCH", 50)
     words = ["screen", home / "c.jsonl", "--policy", "regex:customersim", "--keep-ids"]
     assert run(*words, "--out", home / "alone")[0] == 0
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
@@ -82,8 +82,8 @@ def test_workers_of_a_scheduler_screen_as_one_process_does(home, monkeypatch, ru
 
 
 def test_a_killed_screening_flags_no_shard_twice(home, monkeypatch):
-    honest, flagged = screening._flag_batch, []
-    monkeypatch.setattr(screening, "TURNS_PER_BATCH", 50)
+    honest, flagged = corpus_screening._flag_batch, []
+    monkeypatch.setattr(dialogue_batches, "TURNS_PER_BATCH", 50)
 
     def flag(how, shas, batch):
         if len(flagged) == kill:
@@ -91,7 +91,7 @@ def test_a_killed_screening_flags_no_shard_twice(home, monkeypatch):
         flagged.append(batch[0].id)
         return honest(how, shas, batch)
 
-    monkeypatch.setattr(screening, "_flag_batch", flag)
+    monkeypatch.setattr(corpus_screening, "_flag_batch", flag)
     kill = 3
     with pytest.raises(KeyboardInterrupt):
         pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
@@ -106,13 +106,15 @@ def test_a_killed_screening_flags_no_shard_twice(home, monkeypatch):
 
 
 def test_shards_of_another_policy_are_done_anew(home, monkeypatch):
-    honest = screening._ScreeningTally.write
+    honest = corpus_screening._ScreeningTally.write
     monkeypatch.setattr(
-        screening._ScreeningTally, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        corpus_screening._ScreeningTally,
+        "write",
+        lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
     )
     with pytest.raises(KeyboardInterrupt):
         pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
-    monkeypatch.setattr(screening._ScreeningTally, "write", honest)
+    monkeypatch.setattr(corpus_screening._ScreeningTally, "write", honest)
     none = ScreeningOptions("none", "cautious")
     made = pages.screen_into_folder(home / "c.jsonl", home / "s", none).summary
     assert made["redacted_spans"] == 0
@@ -140,7 +142,7 @@ def test_a_policy_that_changes_meanwhile_is_refused_and_what_was_finished_kept(h
     (home / "names.txt").write_text("Ann\nBob\n")
     batch = corpora.read_corpus_at(home / "c.jsonl").dialogues[:1]
     with pytest.raises(MachineError, match="has changed, or differs"):
-        screening._flag_batch(how, shas, batch)
+        corpus_screening._flag_batch(how, shas, batch)
 
 
 def test_nobody_is_named_and_the_owner_can_look_up(home):
@@ -212,10 +214,12 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
     how = ScreeningOptions(
         "none", "cautious", "dialogue"
     )  # on other points: other rates, so one more
-    outcome = screening.screen_corpus(home / "c.jsonl", home, how, key=None, judges=home / "labels")
+    outcome = corpus_screening.screen_corpus(
+        home / "c.jsonl", home, how, key=None, judges=home / "labels"
+    )
     assert outcome.rates.policy_pairs == 3
     assert (
-        screening.rates_of_screened_folder(home / "s1").alpha == 0.05 / 6
+        screened_rates.rates_of_screened_folder(home / "s1").alpha == 0.05 / 6
     )  # chosen among what was judged since
     missing = next(a for a in answers if a["secrets"])  # a second reader passes over one of them
     adjudication.write_adjudication(home / "c.jsonl", home / "labels", home / "again", share=1)
@@ -239,7 +243,7 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
         assert (twice["doubted"], twice["turns"]) == (doubted, len(asked))  # one of each message
         assert trace.reread_counts == (0, with_secret - 1)
         assert (
-            screening.rates_of_screened_folder(home / f"twice{k}").trace.reread_counts
+            screened_rates.rates_of_screened_folder(home / f"twice{k}").trace.reread_counts
             == trace.reread_counts
         )
         assert outcome.rates.policy_pairs == 4 + k  # another reading judges anew
@@ -252,7 +256,9 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
 def test_without_labels_rates_are_unknown_and_that_is_said(home):
     turns = (Turn("USR", "my order is 7351"), Turn("SYS", "it is on its way"))
     jsonl.write_jsonl(Corpus("bare", (Dialogue("d", "ann", turns),)), home / "bare.jsonl")
-    outcome = screening.screen_corpus(home / "bare.jsonl", home, ScreeningOptions("none"), key=None)
+    outcome = corpus_screening.screen_corpus(
+        home / "bare.jsonl", home, ScreeningOptions("none"), key=None
+    )
     assert outcome.summary["rates"]["trace"]["how"] == "unknown"
     assert outcome.summary["missed_secrets"] is outcome.summary["labels"] is None
     notes = "; ".join(outcome.notes)
@@ -273,7 +279,9 @@ def test_labels_without_a_secret_are_not_called_none(home):
     imports.import_labels(bare, home / "none.json", labels)
     how = ScreeningOptions("names", "cautious")
     said = {
-        given: "; ".join(screening.screen_corpus(bare, home, how, key=None, judges=given).notes)
+        given: "; ".join(
+            corpus_screening.screen_corpus(bare, home, how, key=None, judges=given).notes
+        )
         for given in (None, labels)
     }
     assert "without --labels nothing is known" in said[None]
@@ -321,7 +329,7 @@ def test_canaries_that_stand_in_a_file_judge_as_people_do(home):
         customersim.simulate_corpus(40, 0), canaries.make_canaries(5, seed=1), copies=20, seed=1
     )
     jsonl.write_jsonl(planted, home / "planted.jsonl")
-    outcome = screening.screen_corpus(home / "planted.jsonl", home, HOW, key=None)
+    outcome = corpus_screening.screen_corpus(home / "planted.jsonl", home, HOW, key=None)
     assert outcome.rates.trace.judged_secrets == 45
     points = data_points.make_points(planted, "turn")
     assert (

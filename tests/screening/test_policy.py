@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from confide.screening import corpus as screening
+from confide.screening import judged_policies
 from confide.training import train_on_corpus, training_facts
 from crtlib.screening import (
     policy,
@@ -165,8 +165,8 @@ def test_labels_do_not_judge_a_policy_that_reads_them(tmp_path, pair):
     """Fault: ``--policy oracle`` with drawn labels missed 0 of 200, and so its public card said."""
     pi, pi_c = map(policy_names.policy_by_name, pair)
     with pytest.raises(ValueError, match="reads the labels that were to judge it"):
-        screening.judge_policies(
-            tmp_path, tmp_path, screening.PolicyPair((pi, pi_c), pair), texts=None
+        judged_policies.judge_policies(
+            tmp_path, tmp_path, judged_policies.PolicyPair((pi, pi_c), pair), texts=None
         )
     with pytest.raises(ValueError, match="must be oracle alone, or with whole_turns"):
         policy_names.policy_by_name(f"{pair[0]}+{pair[1]}+oracle+names")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from confide.screening.corpus import TWO_READERS_NOTE, describe_all_secrets
+from confide.screening.screening_notes import TWO_READERS_NOTE, describe_all_secrets
 from crtlib.screening.policy import Policy
 from crtlib.screening.rate_values import PolicyRates, rates_from_json
 from crtlib.screening.rates import RateCounter

@@ -23,7 +23,7 @@ from confide.labels import (
     registry,
 )
 from confide.reports import screening_page
-from confide.screening import corpus as screening
+from confide.screening import corpus_screening, judged_policies
 from crtlib import intervals
 from crtlib.screening.policy_names import policy_by_name
 from crtlib.text import jsonl
@@ -184,7 +184,7 @@ def test_what_is_read_again_is_not_written_into_the_labels(home):
 def test_no_labels_are_drawn_from_a_screened_folder(tmp_path):
     """ "Was changed while it was read; run this again" of a folder that nobody had changed."""
     jsonl.write_jsonl(everybody(20), tmp_path / "c.jsonl")
-    how = screening.ScreeningOptions("regex:customersim", "everything")
+    how = corpus_screening.ScreeningOptions("regex:customersim", "everything")
     screening_page.screen_into_folder(tmp_path / "c.jsonl", tmp_path / "s", how)
     with pytest.raises(ValueError, match=r"s: is screened, but labels judge .*; give the corpus"):
         drawing.draw_label_tasks(tmp_path / "s", tmp_path / "l", turns=5)
@@ -595,8 +595,8 @@ def test_what_a_reader_cannot_decide_counts_as_a_failure(home, done):
     assert (summary["undecided"], summary["unread"], summary["read"]) == (1, 1, 7)
     said = judged_turns.format_import_summary(summary)
     assert "1 of 8 turns to judge were drawn and not read (1 undecided): each counts as" in said
-    pair = screening.PolicyPair((policy_by_name("none"),) * 2, ("none",) * 2)
-    counter, _ = screening.judge_policies(home / "c.jsonl", home / "labels", pair, texts=None)
+    pair = judged_policies.PolicyPair((policy_by_name("none"),) * 2, ("none",) * 2)
+    counter, _ = judged_policies.judge_policies(home / "c.jsonl", home / "labels", pair, texts=None)
     failing = 1 + sum(bool(spans(t.text)) for t in tasks[1:])
     assert counter.rates().trace.failures == counter.rates().trace.judged_secrets == failing
 
@@ -649,7 +649,7 @@ def test_rules_for_readers_stand_beside_the_page(home):
 
 def test_what_is_no_folder_of_labels_is_named_with_its_option(home, tmp_path):
     jsonl.write_jsonl(everybody(40), text := tmp_path / "text.jsonl")
-    how = screening.ScreeningOptions("regex:customersim")
+    how = corpus_screening.ScreeningOptions("regex:customersim")
     screening_page.screen_into_folder(text, screened := tmp_path / "screened", how)
     (empty := tmp_path / "empty").mkdir()
     for labels, message in (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confide.reports import screening_page
-from confide.screening.corpus import ScreeningOptions
+from confide.screening.corpus_screening import ScreeningOptions
 from confide.training.study_of_text import build_study
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import measure_rates
