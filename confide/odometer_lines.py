@@ -42,22 +42,21 @@ SIGNING_KEY_FILE, REGISTRY_KEY_FILE = "signing.key", "key"
 RUN_STATES = ("started", "finished", "struck")
 PRIVACY_UNITS = ("turn", "dialogue", "user")
 """The possible data points, the smallest first."""
-RELATED_TEXTS_SQL = """
-SELECT t.corpus, a.kind, COUNT(*),
-  MIN((SELECT COUNT(*) FROM known n WHERE n.text = o.text AND n.kind = a.kind),
-      (SELECT COUNT(*) FROM known n WHERE n.text = t.text AND n.kind = a.kind)) FROM texts o
-JOIN known a ON a.text = o.text JOIN known b ON b.unit = a.unit JOIN texts t ON t.text = b.text
-WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind
-ORDER BY a.kind IN
-  ('entered', 'spoken', 'speakers', 'owners', 'compared', 'named', 'owned', 'lone', 'said')
-"""
-LINES_SQL = "SELECT content FROM lines ORDER BY n"
-TEXT_OF_CORPUS_SQL = "(SELECT text FROM texts WHERE corpus = ?)"
 OWNERSHIP_KINDS = (
     "entered", "spoken", "speakers", "owners", "compared", "named", "owned", "lone", "said",
 )  # fmt: skip
 """Kinds of units that record to whom the other units belong; sharing them does not relate two
 texts. The last four are from before 0.4 and are no longer read."""
+RELATED_TEXTS_SQL = f"""
+SELECT t.corpus, a.kind, COUNT(*),
+  MIN((SELECT COUNT(*) FROM known n WHERE n.text = o.text AND n.kind = a.kind),
+      (SELECT COUNT(*) FROM known n WHERE n.text = t.text AND n.kind = a.kind)) FROM texts o
+JOIN known a ON a.text = o.text JOIN known b ON b.unit = a.unit JOIN texts t ON t.text = b.text
+WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind
+ORDER BY a.kind IN {OWNERSHIP_KINDS}
+"""
+LINES_SQL = "SELECT content FROM lines ORDER BY n"
+TEXT_OF_CORPUS_SQL = "(SELECT text FROM texts WHERE corpus = ?)"
 ENTERED_FORM_SQL = "SELECT 1 FROM known WHERE text = ? AND unit = ?"
 """Whether a text was entered in this form, as it is or screened. A text that an older crtlib
 entered keeps its old units until somebody reads it again."""

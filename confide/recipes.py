@@ -263,7 +263,9 @@ def derive_recipe(method: Any) -> type[Recipe]:
     named = {"neighbouring_relation": "neighbouring"}
     names = {named.get(name, name) for name in method.reads} | set(LanguageRecipe.model_fields)
     if "policy" in method.reads:
-        names |= {"conservative", "vocab_size", *["labels"] * (not method.reads_raw)}
+        names |= {"conservative", "vocab_size"}
+        if not method.reads_raw:
+            names.add("labels")
     if not method.deduplicates:
         names -= {"dedup", "duplicates"}
     if method.private:

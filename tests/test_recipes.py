@@ -95,7 +95,7 @@ def test_the_page_of_options_is_in_step():
 def test_a_study_has_every_field_that_a_recipe_calls_the_same(method):
     kind = recipes.recipe_for_method(method)
     shared = kind.model_fields.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
-    values = dict.fromkeys(shared, 2) | {"width": 2, "dtype": "float32"}
+    values = dict.fromkeys(shared, 2) | {"width": 2, "dtype": "float32", "method": method}
     made = kind.model_construct(**{"corpus": "c", "seed": 2} | values)
     named = study_of_text.study_fields(made, "cpu")
     assert {name for name in shared if named.get(name) != 2} <= {"method"}

@@ -20,6 +20,7 @@ from confide.labels.label_tasks import (
     LabelTask,
     MarkedSpans,
     check_label_corpus,
+    cluster_of_turn,
     name_label_page,
     read_label_facts,
     read_tasks,
@@ -167,7 +168,7 @@ def compare_second_reader(folder: str | os.PathLike) -> dict[str, str]:
     stands = {t.task: (t, spans) for t, spans in read_labelled_turns(folder, undisputed=True)}
     findings: dict[str, str] = {}
     for t, spans in (stands[name] for name in about["again"]["random"] if name in second):
-        name = (about["by"] == "user" and t.user) or t.id
+        name = cluster_of_turn(about["by"], t.user, t.id)
         if not first.get(t.task):
             findings[name] = "new"
         elif _merge_marks(second[t.task], spans, True):

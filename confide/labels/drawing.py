@@ -37,6 +37,7 @@ from confide.labels.label_tasks import (
     DEFAULT_LABEL_KINDS,
     LabelTask,
     SpanFlagger,
+    cluster_of_turn,
     flag_tasks,
     hash_tasks,
     points_of_tasks,
@@ -233,7 +234,7 @@ def _draw_turn_per_user(
     digest = hashlib.sha256()
     for d in corpora.read_dialogues(corpus):
         digest.update(canonical_line(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
-        who = (by == "user" and d.user) or d.id  # dialogues without a user are not one person
+        who = cluster_of_turn(by, d.user, d.id)
         turns = [i for i, turn in enumerate(d.turns) if turn.text.strip()]
         if not turns:
             continue

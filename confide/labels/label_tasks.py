@@ -106,6 +106,12 @@ def hash_tasks(tasks: Sequence[LabelTask]) -> str:
     return hash_text(text)
 
 
+def cluster_of_turn(by: str, user: str, dialogue_id: str) -> str:
+    """Whose turn counts as one in a draw ``by`` "user" or "dialogue": the person's, or the
+    conversation's where no person is known, as these are not one person together."""
+    return (user if by == "user" else "") or dialogue_id
+
+
 def read_tasks(labels: str | os.PathLike) -> list[LabelTask]:
     """Read the turns that were drawn into a folder, in order."""
     outputs.require_marker(labels, names=["tasks.parquet", "labels.json"])

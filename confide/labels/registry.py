@@ -165,9 +165,9 @@ def register_judged_pairs(
 def hash_asked_people(corpus_sha256: str, user: str, dialogue_id: str) -> list[str]:
     """The hashes that are kept of whose turn was drawn: that of the person, if one is named, and
     that of the conversation. They match only within the text whose hash is ``corpus_sha256``."""
-    names = [f"{corpus_sha256}\x1fuser\x1f{user}"] * bool(user) + [
-        f"{corpus_sha256}\x1fthread\x1f{dialogue_id}"
-    ]
+    names = [f"{corpus_sha256}\x1fthread\x1f{dialogue_id}"]
+    if user:
+        names.insert(0, f"{corpus_sha256}\x1fuser\x1f{user}")
     return list(map(hash_text, names))
 
 

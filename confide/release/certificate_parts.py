@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from confide import spending
+from confide.promise_kinds import BAYESIAN_KIND
 from confide.release import file_sources
 from confide.release.assumptions import (
     assume_of_earlier_models,
@@ -16,12 +17,7 @@ from confide.release.assumptions import (
     state_assumptions,
 )
 from confide.release.certifiable_run import CertifiableRun
-from confide.release.composed_promise import (
-    BAYESIAN_KIND,
-    ComposedPromise,
-    FloatPair,
-    pair_as_json,
-)
+from confide.release.composed_promise import ComposedPromise, FloatPair, pair_as_json
 from confide.release.evidence import declare_report_counts
 from confide.release.limits import judge_limits
 from confide.release.rate_bounds import recompute_bound

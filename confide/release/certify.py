@@ -21,14 +21,11 @@ from typing import Any
 
 from jsonschema.exceptions import best_match
 
+from confide.promise_kinds import BAYESIAN_KIND, SECRET_PLAN_KIND
 from confide.release import released_folder, seal
 from confide.release.certifiable_run import CertifiableRun, read_certifiable_run
 from confide.release.certificate_parts import SECRETS_PER_PERSON, collect_certificate_parts
-from confide.release.composed_promise import (
-    BAYESIAN_KIND,
-    SECRET_PLAN_KIND,
-    tabulate_privacy_profile,
-)
+from confide.release.composed_promise import tabulate_privacy_profile
 from confide.release.evidence import read_evidence, read_json_object
 from confide.release.rate_bounds import (
     find_issued_count,
@@ -41,6 +38,7 @@ from crtlib.checks import check_choice, check_plain_name, check_whole_number, pr
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.intervals import at_most
+from crtlib.text.identity import hash_text
 
 AUDIENCES = ("officer", "engineer", "both")
 DAMAGED_RECORD = "its record is damaged, or of another version of crtlib"
@@ -157,7 +155,7 @@ def _build_signed_certificate(
     if trained.key:
         certificate["public_key"] = trained.key.public_key().public_bytes_raw().hex()
     page_html = _render_certificate(certificate, trained, audience, page_name)
-    certificate["page_sha256"] = certificate_pages.hash_page(page_html)
+    certificate["page_sha256"] = hash_text(page_html)  # people read the page, not the JSON
     if trained.key:
         certificate = seal.sign_value(certificate, trained.key)
     certificate_pages.certificate_validator().validate(certificate)

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from confide import spending
+from confide.promise_kinds import BAYESIAN_KIND, SECRET_PLAN_KIND
 from confide.release import source_fold
 from confide.release.source_fold import FilesPromise
 from crtlib.accounting import confidentiality, guess_bounds, privacy_cost
 from crtlib.accounting.accountants import PrivacyProfile
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import round_up_to_figures
-
-BAYESIAN_KIND, SECRET_PLAN_KIND = "bayesian_confidentiality", "secret_protection"
-
 
 FloatPair = tuple[float, float]
 """Epsilon and delta; or two rates, or a prior and a chance."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from confide.release.composed_promise import BAYESIAN_KIND
+from confide.promise_kinds import BAYESIAN_KIND
 from crtlib.intervals import to_decimal
 
 LIMIT_NAMES = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any
 
 from pydantic.dataclasses import dataclass
 
 from confide.assumption_sentences import Assumption
+from confide.promise_kinds import BAYESIAN_KIND, SECRET_PLAN_KIND, PromiseKind
 from confide.release.file_sources import (
     RAW_TEXT_SCREENING,
     BaseSource,
@@ -38,7 +39,7 @@ class FilesPromise:
     the share of secrets that leave a trace (``gamma``) or were learned without noise (``delta2``).
     The promise is void if anything in ``assumed`` is false."""
 
-    kind: Literal["none", "dp", "bayesian_confidentiality", "secret_protection"]
+    kind: PromiseKind
     unit: PrivacyUnit = "turn"
     neighbouring_relation: str = "replace"
     events: tuple[SampledGaussian, ...] = ()
@@ -103,7 +104,7 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     if plans:
         plan = plans[0]
         return FilesPromise(
-            "secret_protection", neighbouring_relation=plan.relation, gamma=1.0, plan=plan, **common
+            SECRET_PLAN_KIND, neighbouring_relation=plan.relation, gamma=1.0, plan=plan, **common
         )
     if not noised:
         return FilesPromise("none", gamma=1.0, delta2=1.0, **common)
@@ -149,7 +150,7 @@ def assumption_of_source(source: AssumableSource) -> Assumption | None:
     return None
 
 
-def classify_promise(gamma: float, delta2: float) -> Literal["dp", "bayesian_confidentiality"]:
+def classify_promise(gamma: float, delta2: float) -> PromiseKind:
     """The kind of promise: "dp", for any data point, if redaction leaves nothing out and nothing
     was learned without noise; else for a secret drawn at random."""
-    return "dp" if gamma >= 1 and not delta2 else "bayesian_confidentiality"
+    return "dp" if gamma >= 1 and not delta2 else BAYESIAN_KIND

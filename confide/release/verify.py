@@ -20,6 +20,7 @@ from typing import Any
 
 from jsonschema.exceptions import best_match
 
+from confide.promise_kinds import BAYESIAN_KIND
 from confide.release import (
     assumptions,
     certificate_parts,
@@ -71,7 +72,7 @@ def find_form_fault(certificate: Mapping[str, Any], page: bytes | None) -> str |
 
 def _rests_on_labels(certificate: Mapping[str, Any]) -> bool:
     """Whether the promise is about a secret drawn at random, and so rests on labels."""
-    return bool(certificate["guarantee"]["kind"] == composed_promise.BAYESIAN_KIND)
+    return bool(certificate["guarantee"]["kind"] == BAYESIAN_KIND)
 
 
 def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None) -> str | None:
@@ -196,9 +197,9 @@ def _find_kind_fault(
     """The fault if the promise is of a kind, or rests on rates, that the files cannot keep."""
     guarantee = certificate["guarantee"]
     kinds: list[str] = [files_promise.kind]  # or what earlier runs leave of it
-    bayesian = files_promise.kind == composed_promise.BAYESIAN_KIND
+    bayesian = files_promise.kind == BAYESIAN_KIND
     if files_promise.kind == "dp":
-        kinds.append(composed_promise.BAYESIAN_KIND)
+        kinds.append(BAYESIAN_KIND)
     if bayesian and not files_promise.delta2:
         kinds.append("dp")
     relation = files_promise.neighbouring_relation
@@ -238,7 +239,7 @@ def _find_right_guess_fault(
     if ("other", 1) in names:
         average = certificate_parts.average_rates(promise, certificate)
     chances = {(w, k): p for w, k, p in promise.right_guesses(sizes, average)}
-    if kind == composed_promise.BAYESIAN_KIND:
+    if kind == BAYESIAN_KIND:
         # If redaction leaves no secret out, one drawn at random is as any other.
         chances.setdefault(("random", 1), chances["missed", 1])
     elif kind == "dp":
@@ -269,7 +270,7 @@ def _find_bound_fault(
     ):
         return "certificate: with what was spent before, a rate is smaller than that of the files"
     secret, least = missed, delta
-    if guarantee["kind"] == composed_promise.BAYESIAN_KIND:
+    if guarantee["kind"] == BAYESIAN_KIND:
         secret, least = promise.random_secret_bound()
     if guarantee["secret"]["delta"] < least * LEAST_DELTA_RATIO:
         return "certificate: delta leaves out what was learned without noise"

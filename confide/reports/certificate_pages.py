@@ -85,12 +85,6 @@ def assemble_certificate(parts: Mapping[str, Any], *, issued: str) -> dict[str, 
 
 
 # --------------------------------------------------------------------------- the pages
-def hash_page(text: str) -> str:
-    """SHA-256 of a page. It is signed with the certificate, since people read the page and not the
-    JSON."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def render_certificate_pages(
     value: Certificate,
     audience: str = "both",

@@ -554,8 +554,11 @@ def make_leakage_report(
             rounded = {name: count_band(n)[0] for name, n in seen if n >= LEAST_REPORTED_COUNT}
             fit |= {"prefixes": dict(seen) if reveal else rounded}
         decode = cast(TokenDecoder, loaded[1].decode) if reveal else None
-        said = [note] * bool(read and note) + [fit[n] for n in ("warning",) if n in fit]
-        fit |= {"warning": "; ".join(said)} if said else {}
+        warnings = [fit["warning"]] if "warning" in fit else []
+        if read and note:
+            warnings.insert(0, note)
+        if warnings:
+            fit["warning"] = "; ".join(warnings)
         others = 0 if reveal else registry.count_other_reports(text, numbers, told, enter=True)
         cover = replace(cover, note=note, report=others + 1)
         least = float(count_band(len(report.runs))[0])

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confide.assumption_sentences import states_kind
+from confide.promise_kinds import BAYESIAN_KIND, SECRET_PLAN_KIND
 from confide.reports.html import render_template
 from confide.reports.sentences import Certificate
 from crtlib.accounting.guarantees import BoundedRate
@@ -16,7 +17,7 @@ from crtlib.screening.rate_values import Rate
 
 PROMISE_NAMES = {
     "dp": "differential privacy",
-    "bayesian_confidentiality": "Bayesian confidentiality",
+    BAYESIAN_KIND: "Bayesian confidentiality",
 }
 PLAN_NEIGHBOURS = {
     "reference": "all points in which a secret was found, as they are against left empty",
@@ -74,7 +75,7 @@ def describe_promise(certificate: Certificate) -> str:
     if certificate["verdict"] != "holds":
         return f"no guarantee; void: {' '.join(certificate['void_because'])}"
     guarantee = certificate["guarantee"]
-    if guarantee["kind"] == "secret_protection":
+    if guarantee["kind"] == SECRET_PLAN_KIND:
         told = _describe_value_promise(certificate)
         neighbours = PLAN_NEIGHBOURS[guarantee["relation"]]
     else:
@@ -103,8 +104,11 @@ def _describe_point_promise(certificate: Certificate) -> list[str]:
         certificate["unit"],
     )
     others = certificate["searched"]["trials"] - 1
-    beside = [f"{before['runs']} earlier {SAME_PEOPLE_PHRASE}"] * (before["runs"] > 0)
-    beside += [f"{others} that were compared with it"] * (others > 0)
+    beside = []
+    if before["runs"]:
+        beside.append(f"{before['runs']} earlier {SAME_PEOPLE_PHRASE}")
+    if others:
+        beside.append(f"{others} that were compared with it")
     together = f" of this model and {' and '.join(beside)} together" if beside else ""
     told = [f"{_format_pair(guarantee['secret'])} {PROMISE_NAMES[guarantee['kind']]}{together}"]
     if before["runs"]:
@@ -151,8 +155,8 @@ def _describe_rates(certificate: Certificate) -> list[str]:
     """The two rates on which confidentiality rests: those of this model's own search, and together
     with earlier models' searches if these add to them."""
     kind, before = certificate["guarantee"]["kind"], certificate["spent_before"]
-    if kind != "bayesian_confidentiality":
-        return ["holds whatever a search for secrets finds"] * (kind == "dp")
+    if kind != BAYESIAN_KIND:
+        return ["holds whatever a search for secrets finds"] if kind == "dp" else []
     rows = (
         ("trace rate: the redacted points differ", "gamma", "trace"),
         ("public rate: learned without noise", "delta2", "public"),

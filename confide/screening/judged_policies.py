@@ -181,7 +181,7 @@ def _find_people_apart(
     if not (asked or any(teachers)):
         return set()
     return {
-        (facts["by"] == "user" and d.user) or d.id
+        label_tasks.cluster_of_turn(facts["by"], d.user, d.id)
         for d in corpora.read_dialogues(corpus)
         if _is_asked(d.user, d.id, facts, asked)
         or any(digest_teaching_person(d.user, d.id) in people for people in teachers)

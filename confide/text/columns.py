@@ -131,15 +131,20 @@ def guess_columns(
             columns[role] = min(strong, key=lambda n: strong[n][2])
     lacks_text, lacks_user = "text" not in columns, "user" not in columns and not no_users
     if lacks_text or lacks_user:
-        missing = " or ".join(["the text"] * lacks_text + ["the person"] * lacks_user)
-        flags = ["--text"] * lacks_text + ["--user, or --no-users where there is none"] * lacks_user
-        looks_named = lacks_text and longest in names and shown.startswith("the columns")
-        hint = (
-            f", perhaps with the name of column {names.index(longest) + 1}" if looks_named else ""
-        )
+        missing, flags, options = [], [], []
+        if lacks_text:
+            missing.append("the text")
+            flags.append("--text")
+            options.append("text")
+        if lacks_user:
+            missing.append("the person")
+            flags.append("--user, or --no-users where there is none")
+            options += ["user", "no_users"]
+        hint = ""
+        if lacks_text and longest in names and shown.startswith("the columns"):
+            hint = f", perhaps with the name of column {names.index(longest) + 1}"
         say = " and ".join(flags) + hint
-        options = ["text"] * lacks_text + ["user", "no_users"] * lacks_user
         raise OptionWouldHelp(
-            f"{where}: no column looks like {missing}; use {say} ({shown})", *options
+            f"{where}: no column looks like {' or '.join(missing)}; use {say} ({shown})", *options
         )
     return {role: columns[role] for role in COLUMN_ROLES if role in columns}

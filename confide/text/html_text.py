@@ -165,7 +165,8 @@ class _TextOfHTML(HTMLParser):
         """Keep the line, unless it is blank."""
         text = self.line if self.kept else _SPACE.sub(" ", self.line)
         if text.strip():
-            self.lines.append("> " * bool(self.quoted) + text.strip())
+            quotation = "> " if self.quoted else ""
+            self.lines.append(quotation + text.strip())
         self.line = ""
 
 

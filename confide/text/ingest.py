@@ -401,7 +401,9 @@ def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], options: Inge
         remedies[named] = "--encoding"
     skipped = sum(count for reason, count in reasons.items() if reason not in remedies)
     share = skipped / plan.rows
-    skip = "--skip-bad" + f" --max-bad {math.ceil(100 * share) / 100}" * (share > options.max_bad)
+    skip = "--skip-bad"
+    if share > options.max_bad:
+        skip += f" --max-bad {math.ceil(100 * share) / 100}"
     each = ", ".join(
         f"{count:,} {reason} ({remedies.get(reason, skip)})"
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])

@@ -257,9 +257,11 @@ def _join_flowed_lines(part: Message, text: str) -> str:
         content = content.removeprefix(" ")  # which keeps ">" and "From" apart from their meaning
         is_signature = content.rstrip("\r") == "-- "
         if goes_on and depth == depth_before and not is_signature:
-            joined[-1] = joined[-1].removesuffix(" " * without_space) + content
+            last = joined[-1].removesuffix(" ") if without_space else joined[-1]
+            joined[-1] = last + content
         else:
-            joined.append(">" * depth + " " * bool(depth) + content)
+            quotation = ">" * depth + " " if depth else ""
+            joined.append(quotation + content)
         depth_before, goes_on = depth, content.endswith(" ") and not is_signature
     return "\n".join(joined)
 

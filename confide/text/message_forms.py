@@ -157,7 +157,8 @@ class IngestSource:
             )
         else:
             told = f"read as one message of {count_of(lines, 'line', 'lines')}"
-            told += "; --format lines makes each line a message" * (lines > 1)
+            if lines > 1:
+                told += "; --format lines makes each line a message"
         if not self.options.no_users and not self.options.columns.get("user"):
             each = "line" if self.form == "lines" else "file"
             raise OptionWouldHelp(

@@ -207,7 +207,8 @@ class _WordsOfPeople:
         """Add a conversation of a person."""
         talks, size, digest = self.people.get(user, (0, 0, None))
         digest = digest or hashlib.sha256()
-        digest.update((" " * bool(size and words) + words).encode())
+        between = " " if size and words else ""
+        digest.update((between + words).encode())
         self.people[user] = talks + 1, size + len(words), digest
 
     def of_several_conversations(self) -> Iterator[tuple[str, str]]:

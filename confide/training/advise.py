@@ -157,7 +157,7 @@ class Advice:
             f"{self.owners};",
             f"        they have judged {pairs}, and all are charged",
         ]
-        note = [CHOICE_NOTE] * (self.best is not None)
+        note = [] if self.best is None else [CHOICE_NOTE]
         return "\n".join([*lines, self.why, *note, *self.commands])
 
     def page(self) -> str:
@@ -483,6 +483,9 @@ def _unmet_limits(rows: Sequence[AdviceRow]) -> Iterator[str]:
         if not any(row["met"] for row in judged):
             limit = judged[0]["limit"]
             every = [row["certified"] for row in judged if row["certified"] is not None]
-            share = limit.split()[0].rstrip("<=") in RATE_NAMES
-            least = at_most(min(every, default=0) * (100 if share else 1), 3) + " %" * share
+            smallest = min(every, default=0)
+            if limit.split()[0].rstrip("<=") in RATE_NAMES:
+                least = at_most(100 * smallest, 3) + " %"
+            else:
+                least = at_most(smallest, 3)
             yield f"{limit}: {f'at least {least}' if every else 'nothing is certified'} here"

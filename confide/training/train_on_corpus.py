@@ -533,7 +533,8 @@ def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[C
     kept: list[Dialogue] = []
     for d in text.dialogues:
         new = tuple(t for t in d.turns if t.text not in read)
-        kept += [replace(d, turns=new if unit == "turn" else d.turns)] * bool(new)
+        if new:
+            kept.append(replace(d, turns=new if unit == "turn" else d.turns))
     if not kept:
         raise ValueError(
             f"evaluation={text.name!r}: must be text that is not trained on, but each of its "

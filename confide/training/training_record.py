@@ -380,8 +380,10 @@ def _list_canaries_read_before(meter: OdometerRun) -> list[int] | None:
         if record["model"]["sha256"] == meter.facts["base"]:
             planted = record["canaries"]
             before = planted.get("read_before", [] if record["model"]["base"] is None else None)
-            mine = [planted["seed"]] * bool(planted["planted"])
-            return None if before is None else sorted({*before, *mine})
+            if before is None:
+                return None
+            mine = [planted["seed"]] if planted["planted"] else []
+            return sorted({*before, *mine})
     return None
 
 

@@ -396,7 +396,7 @@ def test_a_copy_of_a_model_and_its_heirs_are_known(tmp_path):
     last = spending.sum_spending(entries, run="c")
     assert not last.base_unprotected and (
         last.protected_run_count,
-        last.unprotected,
+        last.unprotected_run_count,
         last.events,
     ) == (0, 2, ())
     assert spending.sum_spending(entries, run="x").run_is_struck and not last.run_is_struck

@@ -112,7 +112,7 @@ def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
         assert {row.turns_to_read for row in never.rows} == {None}, (
             "more than can be drawn is no advice"
         )
-        assert f"of each of the {never.people} people read" in never.why
+        assert f"of each of the {never.people} people were read" in never.why
         assert "better policies, or more people" in never.why
 
 
@@ -148,7 +148,10 @@ def test_hours_that_are_left_make_a_draw_of_it(ask):
 def test_a_draw_of_its_own_is_read_anew():
     """ "0 more than were read", of what nobody had read: the turns of an earlier draw save none."""
     judged = {"limit": "trace <= 16%", "met": False, "certified": 0.3}
-    row, about = SimpleNamespace(void=(), read=100, judged=[judged]), {"judge": 60}
+    row, about = (
+        SimpleNamespace(void_reasons=(), turns_to_read=100, judged_limits=[judged]),
+        {"judge": 60},
+    )
     needed = 100 * label_tasks.SECONDS_PER_TURN / 3600
     assert advise._explain_unmet([row], about, 0.99 * needed)[1] is None
     why, turns = advise._explain_unmet([row], about, needed)

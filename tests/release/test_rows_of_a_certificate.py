@@ -14,11 +14,11 @@ import pytest
 from scipy import optimize, stats
 
 from confide import odometer_lines, spending
+from confide.promise_kinds import BAYESIAN_KIND
 from confide.release import (
     certifiable_run,
     certificate_parts,
     certify,
-    composed_promise,
     file_sources,
     rate_bounds,
     source_fold,
@@ -213,7 +213,7 @@ def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation,
     assert before["gamma"] == pytest.approx(gamma, rel=1e-12)
     assert before["delta2"] == pytest.approx(delta2, rel=1e-12)
     assert (before["runs"], before["unprotected"]) == (len(steps), 1)
-    assert (guarantee["kind"], guarantee["relation"]) == (composed_promise.BAYESIAN_KIND, relation)
+    assert (guarantee["kind"], guarantee["relation"]) == (BAYESIAN_KIND, relation)
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_or_remove"])
