@@ -374,6 +374,8 @@ class SessionTrainer(_TrainerBehind):
         with self.session:
             done = super().train(ignore_keys_for_eval=ignore_keys_for_eval)
             left = self.session.training.steps_left
+            if self._steps is None:  # killed after all were taken: none was requested here
+                self.session.training.try_model_again()
             self.result = self.session.close(early=left > 0)
         metrics = {name: x for name, x in done.metrics.items() if name not in PRIVATE_LOGS}
         return TrainOutput(done.global_step, float("nan"), metrics)

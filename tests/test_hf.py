@@ -18,6 +18,7 @@ import transformers  # noqa: E402
 import confide  # noqa: E402
 from confide import hf  # noqa: E402
 from confide.release import certify  # noqa: E402
+from confide.training import odometer_run  # noqa: E402
 from confide.training.train_on_corpus import train_for_command  # noqa: E402
 from crtlib.text import customersim, jsonl  # noqa: E402
 from crtlib.text.records import MASK  # noqa: E402
@@ -282,6 +283,21 @@ def test_a_training_that_was_killed_goes_on_with_its_schedule(talk, base, tmp_pa
                     trainer.train()
                 assert trainer.session.training.phases_done
     assert torch.equal(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
+
+
+def test_a_training_that_was_killed_after_its_last_step_is_written(base, tmp_path, monkeypatch):
+    """A Trainer sets which tokens begin and end a text, though no step is left."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    options = {"confide": {"epsilon": 8.0, "context": 64, "long": "cut"}, "train_dataset": rows()}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(odometer_run.OdometerRun, "finish", stop)
+        hf.Trainer(str(base), arguments(tmp_path / "m"), **options).train()
+    trainer = hf.Trainer(str(base), arguments(tmp_path / "m"), **options)
+    trainer.train()
+    assert trainer.result.holds and (tmp_path / "m" / "model.safetensors").is_file()
 
 
 def test_what_a_callback_stops_is_charged_in_full(base, tmp_path):
