@@ -288,7 +288,9 @@ def backbone(tmp_path_factory):
 @pytest.fixture(scope="module")
 def encoded(backbone):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_scorers.EncoderScorer, "rate", 3e-3)  # it has learned nothing before
+        patch.setattr(
+            word_scorers.EncoderScorer, "learning_rate", 3e-3
+        )  # it has learned nothing before
         return tagger.train_tagger(TRAIN[:120], seed=0, epochs=7, backbone=backbone, threshold=0.2)
 
 
@@ -336,7 +338,7 @@ def encoded_in_int8(backbone):
     except ValueError as error:
         pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_scorers.EncoderScorer, "rate", 3e-3)
+        patch.setattr(word_scorers.EncoderScorer, "learning_rate", 3e-3)
         return tagger.train_tagger(TRAIN[:30], seed=0, epochs=1, backbone=backbone, int8=True)
 
 
