@@ -17,6 +17,7 @@ import collections
 import datetime
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from _ext import pages
 from confide import recipes
 from crtbook import settings, tables
 from crtbook.claims import headlines, ledger, measures
-from crtbook.claims.claim import PAPERS, load_terms
+from crtbook.claims.claim import PAPERS, load_claims, load_terms
 from crtbook.claims.statistics import (
     AGREES,
     CONSTRUCTION,
@@ -55,11 +56,15 @@ COLOR = {AGREES: "#00795a", DIFFERS: "#b34700", PART: "#8a6100"}
 GREY = "#5f6b7a"
 KNOWN = {
     "established": "Established: every row that can be compared agrees",
-    "established somewhere": "Established for some corpora, models or sizes, open for others",
-    "refuted somewhere": "Refuted for some corpora, models or sizes",
-    "refuted": "Refuted: no row agrees, and at least one differs",
+    "established somewhere": "Established for some corpora, models or sizes, open or right in part "
+    "for others",
+    "both": "Established for some corpora, models or sizes, refuted for others",
+    "refuted somewhere": "Refuted for some corpora, models or sizes, open or right in part for "
+    "others",
+    "refuted": "Refuted: every row that can be compared differs",
     "in part": "Right in part",
     "open": "Open",
+    "not comparable": "Cannot be compared here: a level of another corpus, vocabulary or model",
     "by construction": "True by construction: tests of our code, not evidence",
     "remark": "Remarks: sentences that no data could meet",
 }
@@ -161,9 +166,12 @@ def answer_finding(finding: dict[str, Any], measured: pd.DataFrame) -> tuple[str
     elif by.pop("small", set()) == {AGREES} and "large" in by and not any(by.values()):
         outcome = "small alone"
     elif decided:
-        outcome = {frozenset({AGREES}): "agrees", frozenset({DIFFERS}): "differs"}.get(
-            frozenset(decided), "both"
-        )
+        outcome = {
+            frozenset({AGREES}): "agrees",
+            frozenset({DIFFERS}): "differs",
+            frozenset({PART}): "in part",
+            frozenset({AGREES, PART}): "in part",
+        }.get(frozenset(decided), "both")
     counts = []
     for group, rows in measured.groupby("group", sort=False):
         kinds = collections.Counter("open" if v in UNDECIDED else v for v in rows.verdict)
@@ -180,14 +188,22 @@ def answer_finding(finding: dict[str, Any], measured: pd.DataFrame) -> tuple[str
     return finding["answers"][outcome], ". ".join(counts)
 
 
-def tally_settings(agree: int, differ: int, open_: int) -> str:
-    """In how many settings a claim was confirmed, refuted and left open.
+def tally_settings(verdicts: Sequence[str]) -> str:
+    """In how many settings a claim was confirmed, confirmed in part, refuted and left open.
 
-    >>> tally_settings(3, 0, 1), tally_settings(0, 0, 1)
-    ('3 of 4 settings confirm it, 1 leaves it open', 'the one setting leaves it open')
+    >>> tally_settings([AGREES, AGREES, PART, OPEN])
+    '2 of 4 settings confirm it, 1 confirms it in part, 1 leaves it open'
+    >>> tally_settings([UNDECIDABLE])
+    'the one setting leaves it open'
     """
-    every = agree + differ + open_
-    did = [(agree, "confirm", "it"), (differ, "refute", "it"), (open_, "leave", "it open")]
+    of = collections.Counter(OPEN if v in UNDECIDED else v for v in verdicts)
+    every = len(verdicts)
+    did = [
+        (of[AGREES], "confirm", "it"),
+        (of[PART], "confirm", "it in part"),
+        (of[DIFFERS], "refute", "it"),
+        (of[OPEN], "leave", "it open"),
+    ]
     if every == 1:
         return next(f"the one setting {verb}s {what}" for n, verb, what in did if n)
     first, *others = [(n, f"{verb}{'s' * (n == 1)} {what}") for n, verb, what in did]
@@ -198,23 +214,40 @@ def tally_settings(agree: int, differ: int, open_: int) -> str:
     return ", ".join(parts)
 
 
+def load_runs_of_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """The recorded runs that some rows of one edition compare: those of both arms, of the seeds
+    that both have."""
+    by_id = {claim.id: claim for claim in load_claims()}
+    edition = rows.source.iloc[0].partition(":")[0]
+    runs = set[str]()
+    for row in rows.itertuples():
+        claim, source = by_id[row.claim], measures.load_sources()[edition]
+        cell = measures.select_rows(
+            source, {"corpus": row.corpus, "metric": [row.source.partition(": ")[2]]}
+        )
+        arms = [
+            measures.select_rows(cell, load_terms()["arms"][a])
+            for a in (claim.left, claim.right)
+            if a
+        ]
+        arms = [arm[arm.model == row.model] for arm in arms]
+        seeds = set[int].intersection(*({*arm.seed} for arm in arms))
+        runs.update(run for arm in arms for run in arm.run[arm.seed.isin(seeds)])
+    available = {*tables.list_table_names()}
+    parts = [tables.load_recorded(p) for p in load_terms()["recorded"][edition] if p in available]
+    return pd.concat([part[part.run.isin(runs)] for part in parts])
+
+
 def describe_finding(finding: dict[str, Any], measured: pd.DataFrame) -> dict[str, Any]:
     """A finding with everything that its section shows: its answer; the tables on which it is
     based, with their profile, device, seeds and dates; its verdicts counted; and its rows."""
-    names = measured.source.str.partition(":")[0].unique()
-    available = {*tables.list_table_names()}
     recorded = [
-        pd.concat(
-            tables.load_recorded(part)
-            for part in load_terms()["recorded"][name]
-            if part in available
-        )
-        for name in names
+        load_runs_of_rows(rows)
+        for _, rows in measured.groupby(measured.source.str.partition(":")[0], sort=False)
     ]
     tallies = []
     for words, of in measured.groupby("words", sort=False):
-        agree, open_ = int((of.verdict == AGREES).sum()), int(of.verdict.isin(UNDECIDED).sum())
-        tallies.append((words, tally_settings(agree, len(of) - agree - open_, open_)))
+        tallies.append((words, tally_settings(of.verdict.tolist())))
     facts = {
         "alt": theme.alt_text(draw_finding(finding, measured)),
         "recorded": [*map(tables.caption, recorded)],
@@ -227,22 +260,26 @@ def describe_finding(finding: dict[str, Any], measured: pd.DataFrame) -> dict[st
 def judge_standing(verdicts: set[str]) -> str:
     """What is known about a claim whose rows have these verdicts."""
     comparable = verdicts - {INCOMPARABLE}
+    if not comparable:
+        return "not comparable"
     if comparable in ({CONSTRUCTION}, {REMARK}):
         return "".join(comparable)
     if comparable <= UNDECIDED:
         return "open"
     if comparable <= UNDECIDED | {PART}:
         return "in part"
-    if DIFFERS in comparable:
-        return "refuted" if comparable <= UNDECIDED | {DIFFERS} else "refuted somewhere"
-    return "established" if comparable == {AGREES} else "established somewhere"
+    if comparable >= {AGREES, DIFFERS}:
+        return "both"
+    word = "established" if AGREES in comparable else "refuted"
+    return word if len(comparable) == 1 else f"{word} somewhere"
 
 
 def count_standings(table: pd.DataFrame) -> dict[str, int]:
     """The number of claims of the papers by what is known; "counted" are those data could meet."""
     by_claim = table[table.paper != "ours"].groupby("claim").verdict.agg(set).map(judge_standing)
     number = {kind: int((by_claim == kind).sum()) for kind in KNOWN}
-    return number | {"counted": len(by_claim) - number["by construction"] - number["remark"]}
+    apart = ("by construction", "remark", "not comparable")
+    return number | {"counted": len(by_claim) - sum(number[kind] for kind in apart)}
 
 
 def group_claims_by_paper(table: pd.DataFrame) -> list[tuple[str, Any]]:

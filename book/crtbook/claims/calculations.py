@@ -254,18 +254,18 @@ def bloom() -> Number:
 # --- the leakage report ---------------------------------------------------------------------------
 def rare_words(*, users: int = 25, dialogues: int = 1_000) -> Number:
     """How many words of names and addresses remain in a vocabulary of the words that at least
-    ``users`` users have said, in simulated dialogues."""
-    speakers: dict[str, set[str]] = {}
-    sensitive: dict[str, set[str]] = {"name": set(), "address": set()}
+    ``users`` users have said, in simulated dialogues. Only who says a word inside a name or an
+    address counts: "new" is no name where it is said of a ticket."""
+    speakers: dict[str, dict[str, set[str]]] = {"name": {}, "address": {}}
     for dialogue in customersim.stream_dialogues(dialogues, 0, "paper"):
         for turn in dialogue.turns:
-            for word in WORD.findall(turn.text.lower()):
-                speakers.setdefault(word, set()).add(dialogue.user)
             for secret in turn.secrets:
                 value = turn.text[secret.start : secret.end].lower()
-                sensitive.get(secret.kind, set()).update(WORD.findall(value))
-    stay = {k: sum(len(speakers[w]) >= users for w in words) for k, words in sensitive.items()}
-    sentence = " and ".join(f"{stay[k]} of {len(sensitive[k]):,} {k} words" for k in sensitive)
+                for word in WORD.findall(value):
+                    if secret.kind in speakers:
+                        speakers[secret.kind].setdefault(word, set()).add(dialogue.user)
+    stay = {k: sum(len(who) >= users for who in words.values()) for k, words in speakers.items()}
+    sentence = " and ".join(f"{stay[k]} of {len(speakers[k]):,} {k} words" for k in speakers)
     return sum(stay.values()), f"{sentence} stay"
 
 
@@ -447,7 +447,21 @@ def tenth() -> Number:
     return float(worst.max()), f"some secret is bounded by {worst.max():.1f} times its promise"
 
 
-def vacuous() -> Number:
-    """The best guess of one example at the noise at which extraction ends, with prior 1 %."""
-    bound = ExtractionStudy(seed=0, noise_multiplier=0.3, epochs=32).posterior(PRIOR)
-    return bound, f"at most {bound:.3g}"
+EXTRACTED = 1e-3
+"""Extraction has ended where a model gives at most this share of the probes."""
+
+
+def bound_where_extraction_ends() -> Number:
+    """The best guess of one example, with prior 1 %, at the least noise at which extraction ends:
+    in the recorded table with the most probes, no model gives more than ``EXTRACTED`` of them."""
+    recorded = [tables.load_recorded(name) for name in ("secrets_laptop", "probes_laptop")]
+    table = max(recorded, key=lambda t: t.probes.max())
+    rows = table[(table.study == "extraction") & table.metric.isin(["memorised", "generalised"])]
+    runs = rows.groupby(["noise_multiplier", "hidden", "run"]).agg(
+        {"value": "sum", "probes": "max"}
+    )
+    extracted = runs.groupby(["noise_multiplier", "hidden"]).sum()
+    most = (extracted.value / extracted.probes).groupby("noise_multiplier").max()
+    sigma = float(most[most <= EXTRACTED].index.min())
+    bound = ExtractionStudy(seed=0, noise_multiplier=sigma, epochs=32).posterior(PRIOR)
+    return bound, f"at σ = {sigma:g}, where {most[sigma]:.2%} can be extracted: at most {bound:.3g}"

@@ -73,7 +73,7 @@ class Claim(BaseModel):
     number: str = ""
     measure: Literal[
         "ratio", "log_ratio", "difference", "value", "leaks", "calm", "rate", "zero", "some",
-        "level", "constant", "calculation",
+        "worst", "level", "constant", "calculation",
     ]  # fmt: skip
     tables: tuple[str, ...] = ("laptop", "paper", "at_hand", "converged", "settled")
     left: str = ""

@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from pandas import DataFrame
 
 import crtbook
 from crtbook import tables, utility
-from crtbook.claims import calculations, measures, statistics
+from crtbook.claims import calculations, dates, measures, statistics
 from crtbook.claims.claim import PAPERS, Claim, load_claims, load_claims_file, load_terms
+from crtbook.claims.dates import dated
 from crtbook.claims.statistics import (
     AGREES,
     CONSTRUCTION,
@@ -57,7 +59,10 @@ def judge_claims(claims: Iterable[Claim], sources: measures.Sources) -> DataFram
     for claim in claims:
         rows = list(measures.measure_claim(claim, sources))
         rows = rows or [(Evidence(why=f"no recorded run has {_describe_missing_runs(claim)}"), {})]
-        corrected = statistics.correct_in_family([e for e, _ in rows], seeds=claim.seeds)
+        with dates.collect_judges() as judges:
+            corrected = statistics.correct_in_family([e for e, _ in rows], seeds=claim.seeds)
+        of_family = frozenset(judges) - {"statistics.keep_confirmed"}
+        corrected = [replace(e, judges=e.judges | of_family) for e in corrected]
         claim_rows = [_make_row(claim, e, at) for e, (_, at) in zip(corrected, rows, strict=True)]
         if claim.often and AGREES in {row["verdict"] for row in claim_rows}:
             claim_rows = [_soften_to_part(row) for row in claim_rows]
@@ -82,12 +87,18 @@ def _with_rows_beside(table: DataFrame, claims: Iterable[Claim]) -> DataFrame:
     return table
 
 
+@dated
 def _soften_to_part(row: dict[str, Any]) -> dict[str, Any]:
     """Make a row "in part": its sentence says "often", "can" or "some", and agrees elsewhere."""
     if row["verdict"] != DIFFERS:
         return row
     why = "the sentence speaks of some cases, and others agree"
-    return row | {"verdict": PART, "why": "; ".join(filter(None, (row["why"], why)))}
+    softened = load_claims_file("rules")["functions"]["ledger._soften_to_part"]["since"]
+    return row | {
+        "verdict": PART,
+        "why": "; ".join(filter(None, (row["why"], why))),
+        "since": max(row["since"], softened),
+    }
 
 
 def _describe_missing_runs(claim: Claim) -> str:
@@ -136,14 +147,22 @@ def _make_row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any
 
 
 def _find_date_of_rule(claim: Claim, e: Evidence, verdict: str) -> str:
-    """The day since which a row is judged as it is: the last day on which its rule, or a margin by
-    which it was judged, changed."""
-    rules, margins = load_claims_file("rules"), {*e.margins}
+    """The day since which a row is judged as it is: the last day on which its rule, a margin by
+    which it was judged, or a function that judged it, changed."""
+    rules, margins, judges = load_claims_file("rules"), {*e.margins}, {*e.judges}
     if verdict == UNDECIDABLE:
         margins.add("most")
-    dates: list[str] = [rules["margins"][name]["since"] for name in margins]
-    dates.append(rules["claims"].get(claim.id, {}).get("since", ""))
-    return max(dates)
+    judges.add("statistics.decide_verdict")
+    if e.by_all_seeds is not None:
+        judges.add("statistics.keep_confirmed")
+    names = {"claims": {claim.id}, "margins": margins, "functions": judges,
+             "calculations": {claim.call}}  # fmt: skip
+    return max(
+        str(rules[kind][name]["since"])
+        for kind, of_kind in names.items()
+        for name in of_kind
+        if name in rules[kind]
+    )
 
 
 def _describe_seeds_needed(e: Evidence, *, never: bool) -> str:
@@ -253,15 +272,19 @@ def compute_ledger() -> DataFrame:
 
 
 def date_rules(today: str) -> dict[str, Any]:
-    """The content of ``rules.yml``: for each claim and each margin, what decides, and since when.
-    The date is ``today`` where it differs from what is kept."""
+    """The content of ``rules.yml``: for each claim, each margin, and each function that judges or
+    calculates, what decides, and since when. The date is ``today`` where it differs from what is
+    kept."""
     recorded, out = load_claims_file("rules"), {}
+    calls = sorted({c.call for c in load_claims()} - {""})
     now: dict[str, dict[str, Any]] = {
         "claims": {c.id: c.rule for c in load_claims()},
         "margins": statistics.list_margins(),
+        "functions": {name: dates.hash_program(f) for name, f in sorted(dates.JUDGES.items())},
+        "calculations": {name: dates.hash_calculation(calculations, name) for name in calls},
     }
     for kind, entries in now.items():
-        old = recorded[kind]
+        old = recorded.get(kind, {})
         out[kind] = {
             name: old[name] if name in old and old[name]["of"] == of else {"of": of, "since": today}
             for name, of in entries.items()

@@ -19,6 +19,7 @@ from pandas import DataFrame, Series
 from crtbook import fine_tuning, search, secrets, tables
 from crtbook.claims import calculations, statistics
 from crtbook.claims.claim import Claim, load_claims, load_terms
+from crtbook.claims.dates import collect_judges, dated
 from crtbook.claims.statistics import Evidence
 from crtlib.training import methods
 
@@ -151,6 +152,7 @@ def _prepare_table(name: str, table: DataFrame) -> DataFrame:
 
 
 # --- arms -----------------------------------------------------------------------------------------
+@dated
 def select_rows(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
     """The rows of an arm; none where the table lacks a column."""
     rows = table
@@ -166,6 +168,7 @@ def select_rows(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
     return rows
 
 
+@dated
 def value_per_seed(
     table: DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
 ) -> pd.Series:
@@ -211,6 +214,7 @@ def value_per_seed(
     return below.sum().reindex(rows[rows.epoch == at].seed.unique(), fill_value=0.0)
 
 
+@dated
 def attack_points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
     """One row for each gamma and seed: what an attack finds, and the spread of it by chance."""
     rows = select_rows(table, load_terms()["arms"][arm])
@@ -223,11 +227,13 @@ def attack_points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFra
     return out.set_axis(["value", "spread"], axis=1).dropna().reset_index()
 
 
+@dated
 def _select_arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
     """The rows of each arm of a claim, one or two."""
     return [select_rows(cell, load_terms()["arms"][a]) for a in (claim.left, claim.right) if a]
 
 
+@dated
 def why_unsettled(rows: DataFrame) -> str:
     """Why the curve of an arm, its mean over seeds, does not yet show what its training can reach.
     Empty if the curve does not rise from its first epoch on, and if either its last third, or a
@@ -247,6 +253,7 @@ def why_unsettled(rows: DataFrame) -> str:
     return ""
 
 
+@dated
 def _late_fall(rows: DataFrame) -> float:
     """The share by which the last third of an arm's epochs lowers its best perplexity."""
     curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
@@ -254,11 +261,13 @@ def _late_fall(rows: DataFrame) -> float:
     return float(before.min() / curve.min() - 1)
 
 
+@dated
 def _gain_of_arm(rows: DataFrame) -> float:
     """The share by which a longer training of an arm ends lower; missing where none was run."""
     return float(rows.gain_of_longer.max(skipna=False)) if "gain_of_longer" in rows else np.nan
 
 
+@dated
 def _discount_unsettled_arms(
     claim: Claim,
     cell: DataFrame,
@@ -313,6 +322,7 @@ def _discount_unsettled_arms(
 
 
 # --- evidence -------------------------------------------------------------------------------------
+@dated
 def _seeds_at_first_look(claim: Claim, cell: DataFrame) -> int:
     """How many seeds the table of a cell had when its rows were looked at for the first time."""
     looks = load_terms()["first_look"]
@@ -321,6 +331,7 @@ def _seeds_at_first_look(claim: Claim, cell: DataFrame) -> int:
     )
 
 
+@dated
 def _judge_comparison(
     claim: Claim, cell: DataFrame, metric: str, *, all_seeds: bool = False
 ) -> Evidence | None:
@@ -342,6 +353,12 @@ def _judge_comparison(
         if x.empty:
             return None
         return statistics.judge_occurrence(x.tolist(), zero=zero, seeds_at_first_look=first)
+    if claim.measure == "worst":
+        if x.empty:
+            return None
+        worst = statistics.judge_worst_case(x.tolist(), line=line, seeds_at_first_look=first)
+        runs = arms[0].seed.nunique()
+        return replace(worst, why=f"{len(x)} of {runs} runs give a number" * (len(x) < runs))
     if claim.measure == "rate":
         together = "sum" if claim.reduce == "sum" else "mean"
         of = value_per_seed(cell, claim.left, claim.other, claim.at, together)
@@ -391,12 +408,14 @@ def _judge_comparison(
     return replace(evidence, share_with_number=len(x) / runs, why=why)
 
 
+@dated
 def _read_other_texts(arms: list[DataFrame]) -> bool:
     """Whether some of the arms read the text as it is, and others read it redacted."""
     names = {name for arm in arms for name in arm.method.unique()}
     return len({methods.method_by_name(name).reads_raw for name in names}) > 1
 
 
+@dated
 def _judge_attack(
     claim: Claim, cell: DataFrame, metric: str, *, all_seeds: bool = False
 ) -> Evidence | None:
@@ -431,6 +450,7 @@ def _judge_attack(
     )
 
 
+@dated
 def _judge_level(
     claim: Claim, cell: DataFrame, metric: str, *, all_seeds: bool = False
 ) -> Evidence | None:
@@ -454,8 +474,12 @@ def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, di
     """The evidence of each cell that has any, and which cell that is."""
     if claim.measure == "calculation":
         number, words = getattr(calculations, claim.call)(**claim.given)
-        exact = statistics.judge_calculation(number, words, side=claim.side, line=claim.line)
-        yield exact, {"source": "calculated", "edition": "exact", "corpus": "", "model": ""}
+        with collect_judges() as judges:
+            exact = statistics.judge_calculation(number, words, side=claim.side, line=claim.line)
+        yield (
+            replace(exact, judges=frozenset(judges)),
+            {"source": "calculated", "edition": "exact", "corpus": "", "model": ""},
+        )
         return
     for name in claim.tables:
         if name in load_terms()["longer"].values() and claim.at != "picked":
@@ -464,22 +488,29 @@ def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, di
         if table.empty:
             continue
         for _, cell_rows in table.groupby(list(claim.cells), sort=False):
-            if _has_longer_runs(claim, cell_rows, name, sources):
-                continue
+            with collect_judges() as of_choice:
+                if _has_longer_runs(claim, cell_rows, name, sources):
+                    continue
             no_run = pd.Series(False, index=cell_rows.index)
             is_longer = cell_rows.get("longer", no_run)
             cell, longer = cell_rows[~is_longer], cell_rows[is_longer]
             for metric in claim.metrics:
-                evidence = _measure_cell(claim, cell, longer, name, metric)
-                if evidence is None:
-                    continue
-                if "fewest" in evidence.margins:  # it was looked at more than once
-                    every = _measure_cell(claim, cell, longer, name, metric, all_seeds=True)
-                    evidence = replace(evidence, by_all_seeds=every)
+                with collect_judges() as judges:
+                    evidence = _measure_cell(claim, cell, longer, name, metric)
+                    if evidence is None:
+                        continue
+                    if "fewest" in evidence.margins:  # it was looked at more than once
+                        every = _measure_cell(claim, cell, longer, name, metric, all_seeds=True)
+                        evidence = replace(evidence, by_all_seeds=every)
+                evidence = replace(
+                    evidence,
+                    judges=frozenset(judges | (of_choice if claim.at == "picked" else set())),
+                )
                 where = _describe_cell(claim, cell, name, metric, evidence.seeds_of_interval)
                 yield evidence, where
 
 
+@dated
 def _measure_cell(
     claim: Claim,
     cell: DataFrame,
@@ -508,6 +539,7 @@ def _measure_cell(
     return _discount_short_runs(claim, cell, evidence)
 
 
+@dated
 def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, sources: Sources) -> bool:
     """Whether trainings of the same text and models with more epochs, and a search of their own,
     answer in place of a cell: a claim about what trainings reach uses those that settled."""
@@ -519,6 +551,7 @@ def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, sources: Sources)
     return all(len(rows) > 0 for rows in _select_arms(claim, longer_rows))
 
 
+@dated
 def _discount_short_runs(claim: Claim, cell: DataFrame, evidence: Evidence) -> Evidence:
     """Evidence that refutes only where the runs are as long as the paper's: what leaks grows with
     the number of epochs."""

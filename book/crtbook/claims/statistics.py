@@ -37,6 +37,7 @@ from pandas import DataFrame
 from scipy import special, stats
 
 from crtbook import search
+from crtbook.claims.dates import dated
 from crtlib.intervals import clopper_pearson
 
 AGREES, PART, DIFFERS = "agrees", "in part", "differs"
@@ -123,6 +124,12 @@ class Evidence:
     """The p-value of such numbers if the claim were true."""
     p_worse: float = 1.0
     """The p-value of such numbers if the claim were true completely, not only in part."""
+    p_nowhere: float = 1.0
+    """The p-value of such numbers if the claim were true nowhere: small where at least one point
+    confirms it."""
+    worse_is_part: bool = False
+    """Whether the claim is right in part as soon as it is shown not to be true completely, as what
+    lies above chance is until it is shown to lie above the margin."""
     seeds: int = 0
     """The number of seeds that were judged."""
     seeds_of_interval: int = 0
@@ -131,6 +138,8 @@ class Evidence:
     """For runs that are too short to refute, how many epochs they have."""
     margins: tuple[str, ...] = ()
     """The names of the margins by which it was judged; each of them has a date."""
+    judges: frozenset[str] = frozenset()
+    """The names of the functions that judged it; each of them has a date."""
     deviations_to_line: float = math.nan
     """The distance to the line that would decide."""
     most_deviations_to_line: float = math.nan
@@ -145,14 +154,13 @@ class Evidence:
     """Whether no longer training of an arm could change what it shows."""
     exact: bool = False
     """Whether it is a calculation or a count, which needs no family."""
-    part: bool = False
-    """Whether some points confirm the claim and others do not."""
     comparable: bool = True
     """Whether the paper's number and ours, or the two arms, can be compared."""
     by_all_seeds: "Evidence | None" = None
     """For a row that was judged by the seeds of its first look: the same test of all its seeds."""
 
 
+@dated
 def decide_verdict(e: Evidence, *, seeds: int = MIN_SEEDS) -> str:
     """The verdict of one row. If it has a family, its p-values must be those of
     :func:`correct_in_family`."""
@@ -163,12 +171,13 @@ def decide_verdict(e: Evidence, *, seeds: int = MIN_SEEDS) -> str:
     true, false = e.p_true <= ALPHA, e.p_false <= ALPHA
     if true == false:
         open_ = UNDECIDABLE if e.fewest_seeds_to_decide > MAX_SEEDS else OPEN
-        return PART if true or e.part else open_
+        return PART if true or (e.worse_is_part and e.p_worse <= ALPHA) else open_
     if true:
         return PART if e.p_worse <= ALPHA else AGREES
-    return DIFFERS
+    return PART if e.p_nowhere <= ALPHA else DIFFERS
 
 
+@dated
 def holm_adjust(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values, in the order given."""
     adjusted, most = [0.0] * len(p), 0.0
@@ -192,6 +201,7 @@ def correct_in_family(rows: Sequence[Evidence], *, seeds: int = MIN_SEEDS) -> li
     ]
 
 
+@dated
 def keep_confirmed(first: Evidence, every: Evidence, *, seeds: int = MIN_SEEDS) -> Evidence:
     """What the seeds of a ``first`` look decide, if all seeds (``every``) have the same verdict by
     the same test; otherwise it decides nothing. Both are corrected in their family."""
@@ -206,19 +216,19 @@ def keep_confirmed(first: Evidence, every: Evidence, *, seeds: int = MIN_SEEDS) 
         p_true=1.0,
         p_false=1.0,
         p_worse=1.0,
-        part=False,
         why="; ".join(filter(None, (first.why, why))),
     )
 
 
+@dated
 def _correct_by_holm(rows: Sequence[Evidence], *, seeds: int) -> list[Evidence]:
     out = list(rows)
     in_family = [k for k, e in enumerate(rows) if not e.exact and e.comparable and e.seeds >= seeds]
     adjusted = [
         holm_adjust([getattr(rows[k], p) for k in in_family])
-        for p in ("p_true", "p_false", "p_worse")
+        for p in ("p_true", "p_false", "p_worse", "p_nowhere")
     ]
-    for k, true, false, worse in zip(in_family, *adjusted, strict=True):
+    for k, true, false, worse, nowhere in zip(in_family, *adjusted, strict=True):
         needed, least = (
             np.ceil(seeds_needed(effect, of=len(in_family)) / rows[k].share_with_number)
             for effect in (rows[k].deviations_to_line, rows[k].most_deviations_to_line)
@@ -228,6 +238,7 @@ def _correct_by_holm(rows: Sequence[Evidence], *, seeds: int) -> list[Evidence]:
             p_true=true,
             p_false=false,
             p_worse=worse,
+            p_nowhere=nowhere,
             seeds_to_decide=needed,
             fewest_seeds_to_decide=least,
         )
@@ -276,6 +287,7 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float | None, f
     return mean, mean - off, mean + off
 
 
+@dated
 def mean_above_p_value(values: Sequence[float], line: float) -> float:
     """p-value for a mean over seeds above ``line``, if it were at most that (Student's t); 1 where
     all values are equal, as they then say nothing about their spread.
@@ -295,6 +307,7 @@ EFFECT_VARIANCES = 1 / special.chdtri(1, 1 - (np.arange(100) + 0.5) / 100)
 """Variances of an effect in deviations of one seed, equally likely: together a Cauchy law."""
 
 
+@dated
 def repeated_look_mean_p_value(values: Sequence[float], line: float) -> float:
     """p-value for a mean above ``line``, if it were at most that, valid however often one looks: it
     uses the largest e-value of a t-test mixed over effects, from ``MIN_SEEDS_FOR_REPEATED_LOOKS``
@@ -318,6 +331,7 @@ def repeated_look_mean_p_value(values: Sequence[float], line: float) -> float:
     return least
 
 
+@dated
 def is_near_normal(values: Sequence[float]) -> bool:
     """Whether an e-value of a t-test is valid for such values: at least three different ones, and
     no long tail to one side (Shapiro and Wilk's test; for values above 0 the deviation of their
@@ -333,6 +347,7 @@ def is_near_normal(values: Sequence[float]) -> bool:
     return not long and float(stats.shapiro(x).pvalue) > 0.01
 
 
+@dated
 def repeated_look_share_p_value(counts: Sequence[int], of: Sequence[int], line: float) -> float:
     """p-value for a share above ``line``, if it were at most that, valid however often one looks:
     it uses the largest e-value of a binomial count, with all larger shares equally likely.
@@ -347,6 +362,7 @@ def repeated_look_share_p_value(counts: Sequence[int], of: Sequence[int], line: 
     return float(min(1.0, np.exp(-e.max())))
 
 
+@dated
 def _p_value_for_looks(
     values: Sequence[float], line: float, seeds_at_first_look: int, *, all_seeds: bool
 ) -> float:
@@ -384,6 +400,7 @@ def format_interval(value: float, low: float | None, high: float | None, unit: s
     return f"{number} [{', '.join(ends)}] {unit}".strip()
 
 
+@dated
 def judge_mean(
     values: Sequence[float],
     *,
@@ -463,6 +480,7 @@ def _describe_looks(values: Sequence[float], seeds_at_first_look: int) -> str:
 
 
 # --- attacks --------------------------------------------------------------------------------------
+@dated
 def chance_level(kind: str) -> float:
     """The value for a model that knows nothing."""
     return CHANCE_EXPOSURE_BITS if kind == "exposure" else 0.5
@@ -471,6 +489,7 @@ def chance_level(kind: str) -> float:
 Numbers = np.ndarray | pd.Series
 
 
+@dated
 def leak_p_value(kind: str, values: Numbers, spread: Numbers) -> float:
     """p-value of what an attack finds at one point, if nothing was learned. ``values`` has, for
     each seed, a mean exposure or an accuracy; ``spread`` is the number of canaries, or the
@@ -488,6 +507,7 @@ def signal_per_seed(p: float, seeds: int) -> float:
     return max(0.0, -float(special.ndtri(p))) / math.sqrt(seeds)
 
 
+@dated
 def chance_margin(kind: str, gamma: float, *, missed: bool = True) -> float:
     """How far above chance still counts as at chance. For all secrets, not only the ``missed``, it
     is a share of what an attack could gain: 1 / (2 - gamma), less one half.
@@ -500,12 +520,14 @@ def chance_margin(kind: str, gamma: float, *, missed: bool = True) -> float:
     return MARGIN_SHARE_OF_GAIN * (1 / (2 - gamma) - 0.5)
 
 
+@dated
 def is_at_chance(kind: str, values: Sequence[float]) -> bool:
     """Whether a mean over seeds is shown to be within the margin of chance."""
     line = chance_level(kind) + MARGINS_ABOVE_CHANCE[kind]
     return len(values) >= MIN_SEEDS and mean_above_p_value([-x for x in values], -line) <= ALPHA
 
 
+@dated
 def _select_points_with_enough_seeds(
     kind: str, points: DataFrame, seeds: int
 ) -> tuple[dict[Any, DataFrame], list[float], list[str]]:
@@ -520,10 +542,12 @@ def _select_points_with_enough_seeds(
     )
 
 
+@dated
 def _points_at_first_look(points: DataFrame, seeds: int) -> DataFrame:
     return points[points.seed.isin(sorted(points.seed.unique())[:seeds])]
 
 
+@dated
 def judge_leak_everywhere(
     kind: str,
     points: DataFrame,
@@ -534,8 +558,9 @@ def judge_leak_everywhere(
     missed: bool = True,
 ) -> Evidence:
     """Judge the claim that an attack finds something at each point. ``points`` has gamma, seed,
-    value and spread, as for :func:`leak_p_value`. The claim differs where a point is at chance,
-    within the margin."""
+    value and spread, as for :func:`leak_p_value`. The claim differs where a point is shown to be at
+    chance, within the margin, and is right in part where another one is shown to be above
+    chance."""
     early = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
     by_gamma, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
     lines, k = (
@@ -547,7 +572,6 @@ def judge_leak_everywhere(
         for g, p in by_gamma.items()
     }
     least = min(p_at_chance.values(), default=1.0)
-    above_chance_count = sum(p <= ALPHA / k for p in p_values)
     fewest = int(early.groupby("gamma").seed.nunique().min())
     above_chance = [
         signal_per_seed(p, len(e)) for p, e in zip(p_values, by_gamma.values(), strict=True)
@@ -568,66 +592,84 @@ def judge_leak_everywhere(
         most_deviations_to_line=max(min(better, default=0.0), max(below_line, default=0.0)),
         p_true=1.0 if short else max(p_values),
         p_false=least,
-        part=not short and 0 < above_chance_count < k,
+        p_nowhere=min([1.0, *(k * p for p in p_values)]),
         seeds=fewest if short and least > ALPHA else seeds,
         margins=_margins_of_chance(kind, points, seeds_at_first_look, missed=missed),
     )
 
 
+@dated
 def judge_no_leak(
     kind: str, points: DataFrame, works: bool, *, idle: bool = False, seeds: int = MIN_SEEDS,
     power: float = math.nan, seeds_at_first_look: int = MAX_SEEDS, all_seeds: bool = False,
     missed: bool = True,
 ) -> Evidence:  # fmt: skip
     """Judge the claim that an attack which ``works`` elsewhere finds nothing: equivalence with
-    chance, for each seed's mean over all points. It differs where a point is above chance by its
-    law, or the seeds' means over all points are (half of the error each). It is right in part where
-    each point lies within its margin. An attack that is ``idle``, at chance even without
+    chance, for each seed's mean over all points. It differs where a point is above its margin, or
+    the seeds' means over all points are above theirs (half of the error each). It is right in part
+    where a point is above chance by its law, or the means are, and none is shown to be above the
+    margin. An attack that is ``idle``, at chance even without
     protection, compares nothing; for one that is neither, ``power`` is what a seed adds to its
     signal there."""
     early = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
     wide = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
     at = [chance_margin(kind, float(g), missed=missed) for g in wide.columns.to_numpy(float)]
     line, means = chance_level(kind) + float(np.mean(at)), wide.mean(axis=1).tolist()
-    _, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
-    of_points = min([1.0, *(len(p_values) * p for p in p_values)])
+    by_gamma, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
 
     def beyond(values: list[float], end: float) -> float:
         return _p_value_for_looks(values, end, seeds_at_first_look, all_seeds=all_seeds)
 
-    of_all_points = beyond(means, chance_level(kind)) if len(means) >= seeds else 1.0
-    p_false = min(1.0, 2 * of_points, 2 * of_all_points)
+    def of_points_and_means(of_points: list[float], end: float) -> float:
+        of_means = beyond(means, end) if len(means) >= seeds else 1.0
+        return min([1.0, 2 * of_means, *(2 * len(of_points) * p for p in of_points)])
+
+    above_margin = [
+        mean_above_p_value(
+            p.value.tolist(), chance_level(kind) + chance_margin(kind, float(g), missed=missed)
+        )
+        for g, p in by_gamma.items()
+    ]
+    p_above_chance = of_points_and_means(p_values, chance_level(kind))
+    p_above_margin = of_points_and_means(above_margin, line)
     p_true = beyond([-x for x in means], -line) if works else 1.0
     why = "is at chance on non-private training, too"
     why = why if idle else "finds nothing on non-private training either"
     whys = [] if works else [f"the attack {why}"]
-    whys += [f"above chance (p = {p_false:.1g})"] if p_false <= ALPHA else []
+    leaks = p_above_chance <= ALPHA
+    whys += [f"above chance (alone p = {p_above_chance:.1g})"] if leaks else []
+    over = p_above_margin <= ALPHA
+    whys += [f"above the margin (alone p = {p_above_margin:.1g})"] if over else []
     value, _, high = confidence_interval(means)
     gap, half_ = abs(line - value), 0.0 if high is None else high - value
-    has_means, leaks_ = works and bool(means), p_false <= ALPHA
-    mean_by_gamma = points.groupby("gamma").value.mean()
-    above_chance = zip(
-        mean_by_gamma.index.to_numpy(float),
-        mean_by_gamma.to_numpy(float) - chance_level(kind),
-        strict=True,
-    )
-    little = all(v <= chance_margin(kind, float(g), missed=missed) for g, v in above_chance)
+    has_means = works and bool(means)
     return Evidence(
         **_describe_points(kind, points, "idxmax"),
-        rule=f"over all points at most {line - chance_level(kind):.2g} above chance (the means of"
-        f" {len(means)} seeds), neither the means nor any point may be above chance, and the attack"
-        f" must work on non-private training{_describe_looks(means, seeds_at_first_look)}",
+        rule=f"over all points at most {_describe_margin(at, wide.columns)} above chance (the means"
+        f" of {len(means)} seeds), neither the means nor any point may be above chance, and the"
+        " attack must work on non-private training; it differs where a point or the means are above"
+        f" the margin{_describe_looks(means, seeds_at_first_look)}",
         why="; ".join([*whys, *short]),
         p_true=p_true,
-        p_false=1.0 if little else p_false,
-        p_worse=p_false if little else 1.0,
-        part=leaks_ and little,
-        seeds=max(len(wide), seeds if leaks_ else 0),
+        p_false=p_above_margin,
+        p_worse=p_above_chance,
+        worse_is_part=True,
+        seeds=max(len(wide), seeds if leaks else 0),
         deviations_to_line=_distance_in_deviations(gap, means) if has_means else power,
         most_deviations_to_line=_distance_in_deviations(gap + half_, means) if has_means else power,
-        comparable=works or not idle or leaks_,
+        comparable=works or not idle or leaks,
         margins=_margins_of_chance(kind, points, seeds_at_first_look, missed=missed),
     )
+
+
+def _describe_margin(margins: Sequence[float], gammas: Sequence[Any]) -> str:
+    """The mean of the margins of some points, with the least and the largest where they differ."""
+    mean = f"{float(np.mean(margins)):.2g}"
+    if len({*margins}) < 2:
+        return mean
+    ends = (int(np.argmin(margins)), int(np.argmax(margins)))
+    least, most = (f"{margins[k]:.2g} at γ = {float(gammas[k]):g}" for k in ends)
+    return f"{mean} (a point: from {least} to {most})"
 
 
 def _margins_of_chance(
@@ -654,6 +696,7 @@ def _describe_points(kind: str, points: DataFrame, end: str) -> dict[str, Any]:
 
 
 # --- counts and calculations ----------------------------------------------------------------------
+@dated
 def judge_share(
     counts: Sequence[int],
     of: Sequence[int],
@@ -695,6 +738,7 @@ def judge_share(
     )
 
 
+@dated
 def judge_occurrence(
     values: Sequence[float], *, zero: bool, seeds_at_first_look: int = MAX_SEEDS
 ) -> Evidence:
@@ -716,6 +760,28 @@ def judge_occurrence(
     )
 
 
+@dated
+def judge_worst_case(
+    values: Sequence[float], *, line: float, seeds_at_first_look: int = MAX_SEEDS
+) -> Evidence:
+    """Judge the claim that the worst of all runs lies at or below ``line``. One run above it
+    refutes that. None above it confirms that fewer runs than ``RARE_SHARE`` would be, once there
+    are enough."""
+    above = [float(v > line) for v in values]
+    evidence = judge_occurrence(above, zero=True, seeds_at_first_look=seeds_at_first_look)
+    return replace(
+        evidence,
+        ours=f"at most {max(values):.3g} in {len(values)} runs",
+        rule=f"no run may lie above {line:g}, and fewer than {RARE_SHARE:g} of all runs would",
+        value=max(values),
+        low=None,
+        high=None,
+        p_true=1.0 if any(above) else evidence.p_true,
+        p_false=0.0 if any(above) else 1.0,
+    )
+
+
+@dated
 def judge_calculation(value: float, words: str, *, side: str, line: float | str) -> Evidence:
     """Judge a claim that a calculation confirms or refutes: its value is at "most" or at "least"
     the ``line``, or "rounds" to what is printed."""

@@ -5,6 +5,7 @@ import inspect
 import itertools
 import zlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -90,7 +91,8 @@ def verdicts(claim, truth, seeds=SEEDS):
     """What the ledger says of a claim in its planted world; what happens sometimes or never takes
     as many runs as there are reasons to doubt it."""
     values = claim.if_true if truth else claim.if_false
-    seeds = 8 * seeds if claim.measure in ("zero", "some") and seeds == SEEDS else seeds
+    counted = claim.measure in ("zero", "some", "worst")
+    seeds = 8 * seeds if counted and seeds == SEEDS else seeds
     if claim.measure == "calculation":
         e = statistics.judge_calculation(values["it"], "", side=claim.side, line=claim.line)
         return {statistics.decide_verdict(e, seeds=claim.seeds)}
@@ -294,12 +296,72 @@ def test_chance_of_an_exposure_is_gammas_law():
         ([0.6, 0.61, 0.6], True, "differs"),
         ([0.51, 0.511, 0.512], True, "in part"),  # above chance, but by less than the margin
         ([0.5, 0.5], True, statistics.OPEN),
+        ([0.521, 0.522, 0.522], True, "in part"),  # above the margin, but that is not shown
+        ([0.515, 0.53, 0.535], True, "in part"),
+        ([0.53, 0.531, 0.53], True, "differs"),
     ],
 )
 def test_nothing_leaks_is_equivalence_with_chance(values, works, verdict):
     spread = 0.2 if values[0] == 0.52 else 0.002
     e = statistics.judge_no_leak("accuracy", points(values, spread), works)
     assert statistics.decide_verdict(e) == verdict
+
+
+def test_one_point_above_its_own_margin_refutes_and_its_rule_names_the_margins():
+    """Fault: the estimate of a point above its margin, by luck, turned "in part" into "differs"."""
+    near = [points([0.5, 0.501, 0.499], 0.002, [g]) for g in (0.3, 0.5)]
+    verdicts = []
+    for values in ([0.503, 0.5043, 0.5045], [0.52, 0.521, 0.52], [0.5, 0.5005, 0.4995]):
+        at_a_tenth = points(values, 0.0008, [0.1])  # the margin is 0.0032
+        e = statistics.judge_no_leak("accuracy", pd.concat([at_a_tenth, *near]), True, missed=False)
+        verdicts.append(statistics.decide_verdict(replace(e, p_true=1.0)))
+        assert "from 0.0032 at γ = 0.1 to 0.02 at γ = 0.5" in e.rule
+    assert verdicts == ["in part", "differs", statistics.OPEN]
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([1.0, 1.1, 1.2] * 14, "agrees"),
+        ([1.0, 1.1, 1.2] * 4, statistics.OPEN),
+        ([1.0, 1.1, 1.2] * 14 + [2.51], "differs"),  # their mean is below the line
+    ],
+)
+def test_a_worst_case_is_the_largest_of_all_runs(values, verdict):
+    row = statistics.judge_worst_case(values, line=1.895)
+    assert told([row]) == [verdict]
+    assert row.ours.startswith(f"at most {max(values):.3g} ")
+
+
+def test_a_word_is_sensitive_only_where_it_is_said_inside_a_secret(monkeypatch):
+    """ "New" was counted a name that stays, because so many say it of a ticket."""
+
+    def dialogue(user, text, start, end):
+        secret = SimpleNamespace(kind="name", start=start, end=end)
+        turn = SimpleNamespace(text=text, secrets=(secret,))
+        return SimpleNamespace(user=user, turns=(turn,))
+
+    said = [dialogue(k, "new ticket for Ann", 15, 18) for k in range(30)]
+    said += [dialogue("x", "Mr New has a ticket", 3, 6)]
+    monkeypatch.setattr(calculations.customersim, "stream_dialogues", lambda *_: iter(said))
+    assert calculations.rare_words()[0] == 1
+
+
+def test_extraction_ends_where_the_largest_table_says(monkeypatch):
+    """Fault: 0.3 was typed, at which one probe in forty is still extracted."""
+    few = pd.DataFrame({"study": "extraction", "metric": "memorised", "hidden": 32, "run": ["abc"],
+                        "noise_multiplier": 0.3, "value": 0.0, "probes": 48})  # fmt: skip
+    noises, extracted = [0.3, 0.3, 1.0, 1.0], [77.0, 1.0, 0.0, 3.0]
+    many = pd.DataFrame({"study": "extraction", "metric": "memorised", "hidden": [32, 64, 32, 64],
+                         "run": [*"abcd"], "noise_multiplier": noises, "value": extracted,
+                         "probes": 4800})  # fmt: skip
+    recorded = {"secrets_laptop": few, "probes_laptop": many}
+    monkeypatch.setattr(calculations.tables, "load_recorded", recorded.get)
+    bound, words = calculations.bound_where_extraction_ends()
+    assert words.startswith("at σ = 1,") and bound < 0.99
+    recorded["probes_laptop"] = many.assign(value=0.0)
+    bound, words = calculations.bound_where_extraction_ends()
+    assert words.startswith("at σ = 0.3,") and bound > 0.99
 
 
 def test_an_attack_that_is_at_chance_without_protection_compares_nothing():
@@ -323,7 +385,12 @@ def test_a_leak_at_every_point_needs_every_point():
         statistics.decide_verdict(statistics.judge_leak_everywhere("accuracy", leaky)) == "agrees"
     )
     both = statistics.judge_leak_everywhere("accuracy", pd.concat([leaky, calm]))
-    assert statistics.decide_verdict(both) == "differs" and "at chance at γ = 0.1" in both.why
+    assert statistics.decide_verdict(both) == "in part" and "at chance at γ = 0.1" in both.why
+    everywhere = statistics.judge_leak_everywhere("accuracy", points([0.5, 0.501, 0.5], 0.01))
+    assert statistics.decide_verdict(everywhere) == "differs"
+    wild = points([0.4, 0.5, 0.6], 0.05, [0.1])
+    one = statistics.judge_leak_everywhere("accuracy", pd.concat([leaky, wild]))
+    assert statistics.decide_verdict(one) == statistics.OPEN  # an undecided point refutes nothing
     short = statistics.judge_leak_everywhere("accuracy", pd.concat([leaky, few]))
     assert statistics.decide_verdict(short) == statistics.OPEN
 
