@@ -262,8 +262,9 @@ def judge_standing(verdicts: set[str]) -> str:
     comparable = verdicts - {INCOMPARABLE}
     if not comparable:
         return "not comparable"
-    if comparable in ({CONSTRUCTION}, {REMARK}):
-        return "".join(comparable)
+    for word in (CONSTRUCTION, REMARK):
+        if word in comparable and comparable <= UNDECIDED | {word}:
+            return word
     if comparable <= UNDECIDED:
         return "open"
     if comparable <= UNDECIDED | {PART}:
@@ -501,6 +502,7 @@ if __name__ == "__main__":
     table = ledger.compute_ledger()
     table.attrs["of"] = ledger.hash_ledger_inputs()
     table.attrs["robust"] = headlines.check_robustness_of_all(measures.load_sources())
+    table.attrs["totals"] = headlines.count_totals_of_all(table, measures.load_sources())
     tables.write_table(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
     texts = render_what_we_know(table) | {
         BOOK / "map.md": papers_map.render_map(),

@@ -78,10 +78,11 @@ def _figures_by_id() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def _ledger_with_sizes() -> pd.DataFrame:
-    """The ledger, with the claim of each row and the dialogues, width and seeds of its runs; where
+    """The ledger, with the claim of each row and the texts, width and seeds of its runs; where
     its arms differ, the smaller."""
     table = ledger.load_ledger()
-    columns = {"dialogues": r"([\d, ]+) dialogues", "hidden": r"([\d, ]+) wide",
+    columns = {"dialogues": r"([\d, ]+) (?:dialogues|paragraphs|abstracts)",
+               "hidden": r"([\d, ]+) wide",
                "seeds": r"([\d, ]+) seeds?$"}  # fmt: skip
     sizes = {
         name: table.edition.str.extract(pattern)[0].map(_least_number)
@@ -154,6 +155,7 @@ def tabulate_sizes(row: dict[str, Any]) -> pd.DataFrame:
         sizes = sizes.assign(counts=True, decides=True, run="", hours=np.nan)
     width = sizes.hidden.astype(float) / figure.get("hidden", np.nan)
     sizes = sizes.assign(
+        unit=figure.get("unit", "dialogues"),
         share_of_dialogues=(sizes.dialogues / figure["dialogues"]).clip(upper=1.0),
         share_of_width=width.fillna(1.0).clip(upper=1.0),  # no model is trained, or none is stated
     )
@@ -256,7 +258,8 @@ def describe_toy(size: pd.Series | None, sizes: pd.DataFrame) -> str:
 
 def _format_share(size: pd.Series) -> str:
     """The smaller share of a size, and of what it is."""
-    of = "dialogues" if size.share_of_dialogues <= size.share_of_width else "width"
+    unit = size.get("unit", "dialogues")
+    of = unit if size.share_of_dialogues <= size.share_of_width else "width"
     return f"{_format_number(size.least)} of the paper's {of}"
 
 

@@ -184,6 +184,7 @@ def test_what_we_know_is_what_the_ledger_says():
         ({"not decidable here"}, "open"),
         ({"in part", "not decided"}, "in part"),
         ({"by construction"}, "by construction"),
+        ({"by construction", "not decided"}, "by construction"),
     ],
 )
 def test_a_claim_is_refuted_or_established_only_where_every_row_is(verdicts, standing):

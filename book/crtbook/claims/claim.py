@@ -47,7 +47,8 @@ class Claim(BaseModel):
     a row that differs beside one that agrees is right in part. ``holds`` states what is right in a
     sentence that a calculation refutes as it stands. ``epochs`` is the paper's number of epochs;
     runs with fewer refute nothing. ``beside`` is the claim that shows whether the runs learned
-    anything: where it differs on a row's corpus, the row says so.
+    anything: where it differs on a row's corpus, the row says what was ``found``, with the mean of
+    each arm and metric in braces.
 
     ``left`` and ``right`` are arms of ``terms.yml``; ``metric`` is that of both, ``other`` that of
     ``right`` where it has another. Each of several metrics makes a row. Each value of the columns
@@ -69,6 +70,7 @@ class Claim(BaseModel):
     often: bool = False
     holds: str = ""
     beside: str = ""
+    found: str = ""
     epochs: int = 0
     number: str = ""
     measure: Literal[

@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 JUDGES: dict[str, Callable[..., object]] = {}
 """Every function that is :func:`dated`, by its module and name."""

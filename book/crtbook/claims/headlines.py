@@ -17,8 +17,9 @@ from scipy import special
 
 from crtbook.claims import ledger, measures
 from crtbook.claims.claim import Claim, load_claims, load_claims_file, load_terms
-from crtbook.claims.statistics import AGREES, OPEN
+from crtbook.claims.statistics import AGREES, OPEN, UNDECIDABLE
 from crtbook.figures.theme import corpus_name, model_name  # heavy; only a page calls this
+from crtlib.intervals import clopper_pearson
 
 FEWEST = 3
 """The least number of cells that say something about another cell."""
@@ -37,49 +38,116 @@ def predict_new_cell(values: Sequence[float]) -> tuple[float, float, float] | No
 
 
 def select_cells(headline: Mapping[str, Any], table: DataFrame) -> DataFrame:
-    """The rows of the ledger that show a headline, the largest first; ``size`` is dialogues."""
+    """The rows of the ledger that show a headline, the largest first; ``size`` is in texts."""
     claim = table.id.str.replace(r"\.\d+$", "", regex=True)
     source = claim.map(headline["claims"])
     rows = table[claim.isin(headline["claims"]) & table.value.notna()]
     rows = rows[rows.source.str.partition(": ")[2] == source[rows.index]]
-    size = rows.edition.str.extract(r"^(\d+) dialogues")[0].astype(int)
+    size = measures.size_of_edition(rows.edition).astype(int)
     return rows.assign(size=size).sort_values("size", ascending=False, kind="stable")
 
 
 def check_robustness(
     headline: Mapping[str, Any], sources: measures.Sources
-) -> list[tuple[str, str]]:
-    """The verdict of the largest cell as it is judged, and by each of the other analyses."""
+) -> dict[str, list[tuple[str, str]]]:
+    """For each cell of a headline (its corpus, model and size), the name and the verdict of each
+    other analysis of the same sentence; one that does not judge the cell is left out."""
     by_id = {claim.id: claim for claim in load_claims()}
-    (name, metric), *_ = headline["claims"].items()
-    analyses: dict[str, dict[str, Any]] = {"as it is judged": {}, **headline["analyses"]}
-    out = []
-    for words, change in analyses.items():
-        claim: Claim = by_id[name].model_copy(update={"metric": metric} | change)
-        table = ledger.judge_claims([claim], {t: sources[t] for t in claim.tables if t in sources})
-        size = table.edition.str.extract(r"^(\d+) dialogues")[0].astype(float)
-        out.append((words, str(table.verdict.iloc[int(size.argmax())])))
+    out: dict[str, list[tuple[str, str]]] = {}
+    for words, change in headline["analyses"].items():
+        for name, metric in headline["claims"].items():
+            claim: Claim = by_id[name].model_copy(update={"metric": metric} | change)
+            here = {t: sources[t] for t in claim.tables if t in sources}
+            table = ledger.judge_claims([claim], here)
+            for row in table[table.value.notna()].to_dict("records"):
+                out.setdefault(name_cell(row), []).append((words, row["verdict"]))
+    return out
+
+
+def name_cell(row: Mapping[Any, Any]) -> str:
+    """A cell for people: its corpus, its model and its size."""
+    size = str(row["edition"]).partition(",")[0]
+    size = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", size)
+    return f"{corpus_name(row['corpus'])}, {model_name(row['model'])}, {size}"
+
+
+def describe_robustness(verdict: str, analyses: Sequence[tuple[str, str]]) -> str:
+    """How many other analyses give a cell's verdict, and what those say that do not.
+
+    >>> describe_robustness("agrees", [("margin 1.05", "in part"), ("margin 1.25", "agrees")])
+    '1 of 2 other analyses agrees as well (margin 1.05: in part)'
+    """
+    same = [name for name, other in analyses if other == verdict]
+    word = f"{'is' if len(same) == 1 else 'are'} {verdict}"
+    word = {"agrees": "agree", "differs": "differ"}.get(verdict, word)
+    word += "s" * (verdict in ("agrees", "differs") and len(same) == 1)
+    others = "; ".join(f"{name}: {other}" for name, other in analyses if other != verdict)
+    told = f"{len(same)} of {len(analyses)} other analyses {word} as well"
+    return f"{told} ({others})" if others else told
+
+
+def ratio_of_totals(left: int, right: int) -> tuple[float, float, float]:
+    """The ratio of two Poisson counts with its exact 95 % interval, from the share of the first in
+    both; infinite where the second is 0.
+
+    >>> [round(x, 1) for x in ratio_of_totals(930, 4)]
+    [232.5, 91.2, 850.0]
+    """
+    ends = clopper_pearson(left, left + right)
+    low, high = (share / (1 - share) if share < 1 else math.inf for share in ends)
+    return (left / right if right else math.inf), low, high
+
+
+def count_totals(rows: DataFrame, sources: measures.Sources) -> dict[str, list[int]]:
+    """For each row, what its two arms count in all runs together, of the seeds that both have."""
+    by_id, out = {claim.id: claim for claim in load_claims()}, {}
+    for row in rows.to_dict("records"):
+        claim = by_id[re.sub(r"\.\d+$", "", row["id"])]
+        name, _, metric = row["source"].partition(": ")
+        cell = measures.select_rows(sources[name], {"corpus": row["corpus"], "model": row["model"]})
+        arms = [
+            measures.value_per_seed(cell, arm, metric, at, claim.reduce)
+            for arm, at in ((claim.left, claim.at), (claim.right, claim.right_at))
+        ]
+        both = DataFrame(dict(enumerate(arms))).dropna()
+        out[row["id"]] = [int(n) for n in both.sum()]
     return out
 
 
 def make_box(
-    headline: Mapping[str, Any], table: DataFrame, robustness: Sequence[Any]
+    headline: Mapping[str, Any],
+    table: DataFrame,
+    robustness: Mapping[str, Sequence[tuple[str, str]]],
+    totals: Mapping[str, Sequence[int]],
 ) -> dict[str, Any]:
     """All that the box of a headline shows, for its template: places from 0 to 100 along one axis.
-    ``robustness`` is what :func:`check_robustness` returned."""
-    rows, log = select_cells(headline, table), bool(headline.get("log") or headline.get("ratio"))
-    ratio = bool(headline.get("ratio"))
+    ``robustness`` is what :func:`check_robustness` returned, ``totals`` what :func:`count_totals`
+    did, for a headline that shows them."""
+    rows = select_cells(headline, table)
+    if headline.get("totals"):
+        ratios = [ratio_of_totals(*totals[row]) for row in rows.id]
+        rows[["value", "low", "high"]] = np.reshape(ratios, (-1, 3))
+        endless = np.isinf(rows.value)
+        rows.loc[endless, "value"] = rows.low[endless]
+        rows.loc[np.isinf(rows.high), "high"] = rows.low[np.isinf(rows.high)]
+    else:
+        endless = rows.value.isna()
+    log = ratio = bool(headline.get("totals") or headline.get("ratio"))
     scale = np.log if ratio else np.asarray
     values = scale(rows.value.to_numpy(float))
     next_ = predict_new_cell(values[(rows.verdict != OPEN).to_numpy()].tolist())
     number = headline["paper_number"]
-    claim = next(c for c in load_claims() if c.id in headline["claims"])
+    by_id = {c.id: c for c in load_claims()}
+    claim = by_id[next(iter(headline["claims"]))]
     line = float(claim.line)
-    band = (math.log(1 / line), math.log(line)) if ratio else (line, line)
-    ends = [*values, *band, *(next_ or ()), *([float(number)] if number else ())]
+    if headline.get("ratio"):
+        line = math.log(line)
+    ends = [*values, line, *(next_ or ()), *([float(number)] if number else ())]
     ends += [float(e) for e in scale(rows[["low", "high"]].dropna().to_numpy(float)).ravel()]
     low, high = min(ends), max(ends)
     low, high = low - 0.04 * (high - low), high + 0.04 * (high - low)
+    above = claim.side == "above"
+    band = (line, high) if above else (low, line)
 
     def place(x: float) -> float:
         return round(float(100 * (x - low) / (high - low)), 1)
@@ -87,41 +155,60 @@ def make_box(
     def words(x: float) -> str:
         return f"{math.exp(x):.3g}" if log else f"{x:.3g}"
 
-    def row(name: str, value: float, ends: Sequence[float], kind: str) -> dict[str, Any]:
-        interval = f" [{words(ends[0])}, {words(ends[1])}]" if len(ends) else ""
+    def row(
+        name: str,
+        value: float,
+        ends: Sequence[float],
+        kind: str,
+        note: str = "",
+        least: bool = False,
+    ) -> dict[str, Any]:
+        interval = f" [{words(ends[0])}, {words(ends[1])}]" if len(ends) and not least else ""
         places = [place(e) for e in ends]
-        return {"name": name, "at": place(value), "ends": places, "kind": kind,
-                "told": words(value) + interval}  # fmt: skip
+        return {"name": name, "at": place(value), "ends": places, "kind": kind, "note": note,
+                "told": "at least " * least + words(value) + interval}  # fmt: skip
 
     lines = [row("the paper", float(number), (), "paper")] if number else []
-    for cell, value in zip(rows.to_dict("records"), values, strict=True):
-        where = f"{corpus_name(cell['corpus'])}, {model_name(cell['model'])}"
+    for cell, value, least in zip(rows.to_dict("records"), values, endless, strict=True):
         bounds = np.array([cell["low"], cell["high"]], dtype=float)
         interval = () if np.isnan(bounds).any() else tuple(scale(bounds))
-        name = f"{where}, {cell['size']:,} {headline.get('texts', 'dialogues')}"
-        lines.append(row(name, float(value), interval, cell["verdict"]))
+        decided = cell["verdict"] not in (OPEN, UNDECIDABLE)
+        note = describe_note(cell, by_id) if decided else cell["why"]
+        lines.append(
+            row(name_cell(cell), float(value), interval, cell["verdict"], note, least=bool(least))
+        )
     if next_:
         name = "a corpus or model like those that are decided, in 95 of 100 cases"
         lines.append(row(name, next_[0], next_[1:], "next"))
     waiting = rows[rows.run != ""]
     next_runs = map(ledger.format_run, waiting.run, waiting.hours)
-    same = [word for _, word in robustness].count(robustness[0][1])
     return {
         "paper": headline["paper"],
         "quote": headline["quote"],
         "axis": headline["axis"],
         "rows": lines,
         "band": [place(b) for b in band],
-        "line": f"{1 / line:.3g} to {line:g}" if ratio else words(line),
+        "line": f"{'above' if above else 'below'} {words(line)}",
         "since": rows.since.max(),
         "few": "" if next_ else "Too few cells are decided to say what another one may show.",
-        "why": "; ".join(sorted({why for why in rows.why if "the runs differ from" in why})),
         "words": _describe_three_kinds(headline, table, rows),
-        "robust": f"{robustness[0][1]} in {same} of {len(robustness)} analyses",
-        "analyses": [f"{name}: {verdict}" for name, verdict in robustness],
+        "robust": [
+            f"{cell}: {describe_robustness(verdict, robustness[cell])}"
+            for cell, verdict in zip(
+                map(name_cell, rows.to_dict("records")), rows.verdict, strict=True
+            )
+            if cell in robustness
+        ],
         "change": next(iter(next_runs), ledger.price_of_run(headline["run"])),
         "first": str(rows.id.iloc[0]),
     }
+
+
+def describe_note(cell: Mapping[Any, Any], by_id: Mapping[str, Claim]) -> str:
+    """What a decided cell must say beside its verdict: what was found where the claim beside it
+    differs."""
+    found = by_id[re.sub(r"\.\d+$", "", cell["id"])].found.partition(":")[0]
+    return next((part for part in cell["why"].split("; ") if found and part.startswith(found)), "")
 
 
 def _describe_three_kinds(
@@ -132,17 +219,18 @@ def _describe_three_kinds(
     proofs = table[table.id.isin(headline["proved"])].verdict
     own = rows.corpus.isin(headline["ours"])
     figure = next(f for f in load_claims_file("figures") if f["id"] == headline["figure"])
-    texts = headline.get("texts", "dialogues")
-    largest = rows.edition.iloc[0].rpartition(", ")[0].replace("dialogues", texts)
+    largest = rows.edition.iloc[0].rpartition(", ")[0]
     largest = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", largest)
     epochs = ", ".join(f"{n} epochs of {m}" for m, n in figure["epochs"].items()
                        if m in headline.get("methods", ()))  # fmt: skip
-    paper = f"{figure['dialogues']:,} {texts}, {figure['hidden']} wide"
+    paper = f"{figure['dialogues']:,} {figure.get('unit', 'dialogues')}, {figure['hidden']} wide"
     if "noise" in headline:
         epsilon = find_largest_epsilon(headline["noise"])
         largest, paper = f"{largest}, ε = {epsilon:.3g}", f"{paper}, {headline['paper_noise']}"
     return {
-        "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} hold",
+        "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} holds"[
+            : None if len(proofs) == 1 else -1
+        ],
         "reproduced": _count_in_words(rows[own]) or "its corpus is not here",
         "replicated": _count_in_words(rows[~own]) or "on no other corpus",
         "size": f"{largest}; the paper has {', '.join(filter(None, (paper, epochs)))}",
@@ -157,10 +245,24 @@ def find_largest_epsilon(arm: str) -> float:
 
 def _count_in_words(rows: DataFrame) -> str:
     """The verdicts of some cells, in words."""
-    return ", ".join(f"{n} {verdict}" for verdict, n in rows.verdict.value_counts().items())
+    cells = rows.verdict.value_counts().items()
+    return ", ".join(f"{verdict} in {n} cell{'s'[: n != 1]}" for verdict, n in cells)
 
 
-def check_robustness_of_all(sources: measures.Sources) -> dict[str, list[tuple[str, str]]]:
+def count_totals_of_all(
+    table: DataFrame, sources: measures.Sources
+) -> dict[str, dict[str, list[int]]]:
+    """The results of :func:`count_totals` for each paper whose box shows them."""
+    return {
+        headline["paper"]: count_totals(select_cells(headline, table), sources)
+        for headline in load_claims_file("headlines")
+        if headline.get("totals")
+    }
+
+
+def check_robustness_of_all(
+    sources: measures.Sources,
+) -> dict[str, dict[str, list[tuple[str, str]]]]:
     """The results of :func:`check_robustness` for each paper."""
     return {
         headline["paper"]: check_robustness(headline, sources)
@@ -171,7 +273,8 @@ def check_robustness_of_all(sources: measures.Sources) -> dict[str, list[tuple[s
 def make_boxes(table: DataFrame) -> list[dict[str, Any]]:
     """The boxes of all papers, from the ledger ``table``, which keeps what was analysed."""
     robustness = table.attrs.get("robust") or check_robustness_of_all(measures.load_sources())
+    totals = table.attrs.get("totals") or count_totals_of_all(table, measures.load_sources())
     return [
-        make_box(headline, table, robustness[headline["paper"]])
+        make_box(headline, table, robustness[headline["paper"]], totals.get(headline["paper"], {}))
         for headline in load_claims_file("headlines")
     ]

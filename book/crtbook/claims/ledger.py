@@ -69,22 +69,33 @@ def judge_claims(claims: Iterable[Claim], sources: measures.Sources) -> DataFram
         if len(claim_rows) > 1:
             claim_rows = [row | {"id": f"{claim.id}.{k}"} for k, row in enumerate(claim_rows)]
         out += claim_rows
-    return _with_rows_beside(DataFrame(out)[COLUMNS], claims)
+    return _with_rows_beside(DataFrame(out)[COLUMNS], claims, sources)
 
 
-def _with_rows_beside(table: DataFrame, claims: Iterable[Claim]) -> DataFrame:
-    """The rows; each says so where the claim ``beside`` it differs on its corpus."""
+def _with_rows_beside(
+    table: DataFrame, claims: Iterable[Claim], sources: measures.Sources
+) -> DataFrame:
+    """The rows; where the claim ``beside`` one differs on its corpus, it says what was found."""
     claim = table.id.str.replace(r"\.\d+$", "", regex=True)
-    for name, beside in ((c.id, c.beside) for c in claims if c.beside):
-        refuted = table[(claim == beside) & (table.verdict == DIFFERS)]
-        rows = (claim == name) & table.corpus.isin(refuted.corpus)
-        words = f"the runs differ from {beside}: " + refuted.set_index("corpus").words
-        words_of_refuted = table.corpus[rows].map(words)
-        table.loc[rows, "why"] = [
-            "; ".join(filter(None, pair))
-            for pair in zip(table.why[rows], words_of_refuted, strict=True)
-        ]
+    for asked in (c for c in claims if c.beside):
+        refuted = table[(claim == asked.beside) & (table.verdict == DIFFERS)]
+        rows = (claim == asked.id) & table.corpus.isin(refuted.corpus)
+        for k, row in table[rows].iterrows():
+            found = describe_found(asked, row, sources)
+            table.loc[k, "why"] = "; ".join(filter(None, [row.why, found]))
     return table
+
+
+def describe_found(claim: Claim, row: pd.Series, sources: measures.Sources) -> str:
+    """What a claim's ``found`` says of a row: its sentence, with the mean over seeds for each arm
+    and metric that it names."""
+    source, _, _ = row.source.partition(":")
+    cell = measures.select_rows(sources[source], {"corpus": row.corpus})
+
+    def mean(named: re.Match[str]) -> str:
+        return f"{measures.value_per_seed(cell, named[1], named[2], claim.at).mean():.2f}"
+
+    return re.sub(r"\{(\w+) (\w+)\}", mean, claim.found)
 
 
 @dated
@@ -109,7 +120,7 @@ def _describe_missing_runs(claim: Claim) -> str:
 def _make_row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
     facts = {name: getattr(claim, name) for name in ("id", "paper", "where", "words", "number")}
     verdict = statistics.decide_verdict(e, seeds=claim.seeds)
-    why, source = [e.why] if e.why else [], at.get("source", "")
+    why, source = [*filter(None, [e.why]), *statistics.describe_excess(e)], at.get("source", "")
     if verdict == DIFFERS and claim.holds:
         verdict, why = PART, [*why, claim.holds]
     if claim.kind == "remark":
@@ -325,7 +336,7 @@ def find_row(
         table.id.str.fullmatch(re.escape(claim) + r"(\.\d+)?")
         & (table.corpus == corpus)
         & (table.model == model)
-        & table.edition.str.startswith(f"{dialogues} dialogues,")
+        & table.edition.str.startswith(f"{dialogues} {measures.unit_of_corpus(corpus)},")
         & table.source.str.endswith(metric and f": {metric}")
     ]
     if len(rows) != 1:
@@ -433,7 +444,7 @@ def describe_size_of_figure(figure: Mapping[str, Any], corpus: str) -> str:
         return f"other corpus ({', '.join(names)})"
     shares, top = find_largest_runs(figure, runs)
     if shares["dialogues"] < 1 or shares["hidden"] < 1:
-        return f"smaller ({shares['dialogues']:.2g} of the dialogues)"
+        return f"smaller ({shares['dialogues']:.2g} of the {figure.get('unit', 'dialogues')})"
     seeds = top.groupby(["method", "gamma"]).seed.nunique()
     enough = int((seeds >= statistics.MIN_SEEDS).sum())
     absent = len({*zip(runs.method, runs.gamma, strict=True)}) - len(seeds)

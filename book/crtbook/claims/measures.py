@@ -324,10 +324,11 @@ def _discount_unsettled_arms(
 # --- evidence -------------------------------------------------------------------------------------
 @dated
 def _seeds_at_first_look(claim: Claim, cell: DataFrame) -> int:
-    """How many seeds the table of a cell had when its rows were looked at for the first time."""
-    looks = load_terms()["first_look"]
+    """How many seeds the tables of a claim's arms had when they were looked at for the first
+    time."""
+    looks, rows = load_terms()["first_look"], pd.concat(_select_arms(claim, cell))
     return min(
-        (looks[t] for t in cell.get("table", pd.Series()).unique()), default=statistics.MAX_SEEDS
+        (looks[t] for t in rows.get("table", pd.Series()).unique()), default=statistics.MAX_SEEDS
     )
 
 
@@ -573,7 +574,10 @@ def _discount_short_runs(claim: Claim, cell: DataFrame, evidence: Evidence) -> E
 def _describe_cell(
     claim: Claim, cell: DataFrame, name: str, metric: str, pairs: int
 ) -> dict[str, Any]:
-    runs = pd.concat(_select_arms(claim, cell)).drop_duplicates("run")
+    rows = pd.concat(_select_arms(claim, cell))
+    metrics = {metric, claim.other} - {""}
+    giving = rows[rows.metric.isin(metrics)] if metrics & {*rows.metric} else rows
+    runs = giving.drop_duplicates("run")
     costs = cell.drop_duplicates("run").groupby("seed").seconds.sum() if "seconds" in cell else ()
     return {
         "seeds": runs.seed.nunique(),
@@ -587,11 +591,28 @@ def _describe_cell(
     }
 
 
+def unit_of_corpus(corpus: str) -> str:
+    """What one text of a corpus is: a dialogue, where nothing else is said."""
+    return str(load_terms()["units"].get(corpus, "dialogues"))
+
+
+def size_of_edition(editions: pd.Series) -> pd.Series:
+    """The number of texts with which :func:`describe_size` begins; missing where there is none."""
+    units = "|".join({"dialogues", *load_terms()["units"].values()})
+    return editions.str.extract(rf"^(\d+) (?:{units})")[0].astype(float)
+
+
 def describe_size(runs: DataFrame, pairs: int) -> str:
-    """How large runs are, in words: dialogues, width, epochs, probes, and the seeds (or ``pairs``
-    of runs) on which a number is based."""
+    """How large runs are, in words: texts in the unit of their corpus, width, epochs, probes, and
+    the seeds (or ``pairs`` of runs) on which a number is based."""
     words = []
-    columns = {"dialogues": "dialogues", "hidden": "wide", "epochs": "epochs", "probes": "probes"}
+    units = sorted({unit_of_corpus(corpus) for corpus in runs.corpus})
+    columns = {
+        "dialogues": " or ".join(units),
+        "hidden": "wide",
+        "epochs": "epochs",
+        "probes": "probes",
+    }
     for column, name in columns.items():
         sizes = sorted({int(v) for v in runs[column].dropna()}) if column in runs else []
         words += [f"{', '.join(map(str, sizes))} {name}"] if sizes else []

@@ -637,9 +637,6 @@ def judge_no_leak(
     why = why if idle else "finds nothing on non-private training either"
     whys = [] if works else [f"the attack {why}"]
     leaks = p_above_chance <= ALPHA
-    whys += [f"above chance (alone p = {p_above_chance:.1g})"] if leaks else []
-    over = p_above_margin <= ALPHA
-    whys += [f"above the margin (alone p = {p_above_margin:.1g})"] if over else []
     value, _, high = confidence_interval(means)
     gap, half_ = abs(line - value), 0.0 if high is None else high - value
     has_means = works and bool(means)
@@ -662,7 +659,7 @@ def judge_no_leak(
     )
 
 
-def _describe_margin(margins: Sequence[float], gammas: Sequence[Any]) -> str:
+def _describe_margin(margins: Sequence[float], gammas: Any) -> str:
     """The mean of the margins of some points, with the least and the largest where they differ."""
     mean = f"{float(np.mean(margins)):.2g}"
     if len({*margins}) < 2:
@@ -670,6 +667,14 @@ def _describe_margin(margins: Sequence[float], gammas: Sequence[Any]) -> str:
     ends = (int(np.argmin(margins)), int(np.argmax(margins)))
     least, most = (f"{margins[k]:.2g} at γ = {float(gammas[k]):g}" for k in ends)
     return f"{mean} (a point: from {least} to {most})"
+
+
+def describe_excess(e: Evidence) -> list[str]:
+    """What of "at chance" is refuted, in words, by the p-values of a corrected row."""
+    shown = {"above chance": e.p_worse, "above the margin": e.p_false}
+    if not e.worse_is_part:
+        return []
+    return [f"{where} (p = {p:.1g})" for where, p in shown.items() if p <= ALPHA]
 
 
 def _margins_of_chance(

@@ -364,6 +364,17 @@ def test_extraction_ends_where_the_largest_table_says(monkeypatch):
     assert words.startswith("at σ = 0.3,") and bound > 0.99
 
 
+def test_a_reason_does_not_say_what_the_family_takes_back():
+    """Fault: a row agreed, and its reason said "above chance"."""
+    shown = statistics.judge_no_leak("accuracy", points([0.51, 0.511, 0.512], 0.002), True)
+    weak = replace(shown, p_worse=0.01)
+    rows = statistics.correct_in_family([weak, *[shown] * 3])
+    assert statistics.describe_excess(rows[0]) == ["above chance (p = 0.01)"]
+    alone = statistics.correct_in_family([weak, *[replace(shown, p_worse=1.0)] * 3])[0]
+    assert statistics.describe_excess(alone) == []
+    assert statistics.decide_verdict(alone) == "agrees" and "above chance" not in alone.why
+
+
 def test_an_attack_that_is_at_chance_without_protection_compares_nothing():
     still, wild = [0.5, 0.501, 0.499], [0.4, 0.5, 0.6]
     assert statistics.is_at_chance("accuracy", still)
@@ -715,6 +726,19 @@ def test_a_sentence_that_a_calculation_refutes_as_it_stands_is_right_in_part():
     assert judged_as("hush-linear", 1.31) == "in part"
     assert judged_as("hush-linear", 1.31, holds="") == "differs"
     assert judged_as("hush-linear", 1.05) == "agrees"
+
+
+@pytest.mark.parametrize("counts", [4.8, 9.0])
+def test_what_was_found_is_told_where_the_claim_beside_differs(counts):
+    asked = [CLAIMS["hush-noisy"], CLAIMS["ours-noisy-learns"]]
+    values = asked[0].if_true | {"preprocessed": 5.2, "plain": 5.9, "word_counts": counts}
+    tables_ = [world(c, {a: v for a, v in values.items()}, 5) for c in asked]
+    rows = ledger.judge_claims(asked, {"secrets": pd.concat(tables_).drop_duplicates(
+        ["run", "metric", "epoch", "item"])})  # fmt: skip
+    (row,) = rows[rows.id == "hush-noisy"].itertuples()
+    assert row.verdict == "agrees"
+    told = "worse than word counts: 5.22 and 5.92 against 4.80 nats"
+    assert (told in row.why) == (counts == 4.8) and "found" not in row.why
 
 
 def test_one_corpus_does_not_refute_often():
