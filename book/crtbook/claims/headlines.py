@@ -91,7 +91,7 @@ def ratio_of_totals(left: int, right: int) -> tuple[float, float, float]:
     both; infinite where the second is 0.
 
     >>> [round(x, 1) for x in ratio_of_totals(930, 4)]
-    [232.5, 91.2, 850.0]
+    [232.5, 90.5, 855.1]
     """
     ends = clopper_pearson(left, left + right)
     low, high = (share / (1 - share) if share < 1 else math.inf for share in ends)
