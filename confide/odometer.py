@@ -20,7 +20,7 @@ elsewhere brings its earlier runs along, and so do next month's messages from th
 >>> first = add_entry(folder, corpus="c" * 64, run="a", state="started", events=(step,), **spend)
 >>> second = add_entry(folder, corpus="c" * 64, run="b", state="started", events=(step,), **spend)
 >>> before = sum_spending(read_entries(folder), run="b")
->>> before.runs, [e.steps for e in before.events], before.rates("5" * 64, 0.05, 0.01)
+>>> before.protected_run_count, [e.steps for e in before.events], before.rates("5" * 64, 0.05, 0.01)
 (1, [100], (0.05, 0.01))
 >>> before.rates("6" * 64, 0.03, 0.0)  # another screening: either may pass a secret over
 (0.08, 0.01)

@@ -19,7 +19,7 @@ STRIKE_UNSEEN = (
 )
 
 
-MOST_OF_NOISE_END = 1e-6
+MOST_OF_NOISE_END = 1e-3
 """The largest share of delta that the end of the noise may take, which no accountant charges."""
 
 OTHER_TEXT_REASON = (
@@ -158,7 +158,7 @@ def _reasons_of_noise(
     if math.isinf(epsilon):
         yield "The accountant shows no epsilon."
     relation = trained.files_promise.neighbouring_relation
-    noise_end = events.delta_of_noise_end(promise.events, promise.groups, relation)
+    noise_end = events.delta_of_noise_end(promise.events, promise.groups, relation, epsilon)
     if noise_end > MOST_OF_NOISE_END * promise.delta:
         yield (
             f"Its noise is so small that where it ends ({events.NOISE_END} standard deviations) "

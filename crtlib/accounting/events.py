@@ -19,6 +19,9 @@ from crtlib.checks import check_allowed, check_probabilities, check_whole_number
 NOISE_END = 11.41
 """The largest number of :func:`crtlib.training.noise.box_muller`, in standard deviations, rounded
 down: true Gaussian noise has no end."""
+CHARGED_LOSS_MARGIN = 10.0
+"""How far a privacy loss must exceed epsilon in one step for an accountant to have charged it,
+whatever the other steps show."""
 GroupSizes = int | Sequence[int]  # how many points differ, in all events or in each
 
 
@@ -64,24 +67,37 @@ def count_private_steps(events: Iterable[object]) -> dict[tuple[float, float], i
 
 
 def delta_of_noise_end(
-    events: Iterable[SampledGaussian], groups: Sequence[int], neighbouring_relation: str
+    events: Iterable[SampledGaussian],
+    groups: Sequence[int],
+    neighbouring_relation: str,
+    epsilon: float,
 ) -> float:
-    """A bound on the part of delta that no accountant charges, because they assume Gaussian noise
-    and ours ends at ``NOISE_END``: in each step a point may be drawn, and may move one coordinate
-    to where the noise of the other data set cannot be. ``groups``: how many points differ, for each
-    event.
+    """The part of delta at ``epsilon`` that no accountant charges, because they assume Gaussian
+    noise and ours ends at ``NOISE_END``.
 
-    >>> step = SampledGaussian(sampling_probability=1.0, noise_multiplier=0.8, steps=1)
-    >>> f"{delta_of_noise_end([step], [1], 'replace'):.0e}"
-    '3e-19'
+    In each step some of the points that differ may be drawn, and may move one coordinate by s
+    standard deviations, to where the noise of the other data set cannot be. Such outcomes count
+    here unless their privacy loss as an accountant sees it, ``s (NOISE_END - s / 2)`` plus the
+    logarithm of the chance of that draw, exceeds epsilon by ``CHARGED_LOSS_MARGIN``: then they are
+    in the accountant's delta. ``groups``: how many points differ, for each event.
+
+    >>> step = SampledGaussian(sampling_probability=1.0, noise_multiplier=0.25, steps=1)
+    >>> [f"{delta_of_noise_end([step], [1], 'replace', epsilon):.0e}" for epsilon in (66.0, 3.0)]
+    ['3e-04', '0e+00']
     """
     total = 0.0
     for event, group in zip(events, groups, strict=True):
+        drawn = np.arange(1, group + 1)
+        chance = special.binom(group, drawn) * event.sampling_probability**drawn
+        chance = np.minimum(chance, 1.0)
         # Where a point may not be drawn, the other data set's noise is around a sum without it too.
         is_exchanged = neighbouring_relation == "replace" and event.sampling_probability == 1
-        shift = group * (2 if is_exchanged else 1) / max(event.noise_multiplier, 1e-9)
-        drawn = min(1.0, group * event.sampling_probability)
-        total += event.steps * drawn * float(special.ndtr(shift - NOISE_END))
+        shift = drawn * (2 if is_exchanged else 1) / max(event.noise_multiplier, 1e-9)
+        at_end = np.minimum(shift, NOISE_END)
+        with np.errstate(divide="ignore"):
+            loss = at_end * (NOISE_END - at_end / 2) + np.log(chance)
+        uncharged = loss <= epsilon + CHARGED_LOSS_MARGIN
+        total += event.steps * float((chance * special.ndtr(shift - NOISE_END))[uncharged].sum())
     return min(1.0, total)
 
 

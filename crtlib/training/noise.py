@@ -172,7 +172,7 @@ def box_muller(words: Tensor, numbers: Tensor | None = None) -> Tensor:
         ``sf(11.42 - s)`` per step. That is 3e-19 at s = 2.5 (replacement at a noise multiplier of
         0.8). It adds as much to delta for every step that a point is expected in
         (:func:`crtlib.accounting.events.delta_of_noise_end`). No accountant charges it; where it
-        is more than a millionth of delta, a certificate is void.
+        is more than a thousandth of delta, a certificate is void.
     """
     if numbers is None:
         numbers = torch.empty(words.numel(), dtype=torch.float32, device=words.device)

@@ -13,8 +13,8 @@ import pytest
 from confide import __main__ as cli
 from confide.release import evidence
 from confide.reports import screening_page
-from confide.screening import corpus
 from confide.screening.corpus_screening import ScreeningOptions
+from confide.screening.screened_rates import stored_rates
 from confide.training import study_of_text, train_on_corpus
 from crtlib import outputs
 from crtlib.attacks import one_run_bound, run_audit
@@ -202,7 +202,7 @@ def test_canaries_of_an_audit_stand_beside_what_was_screened(tmp_path, registry)
     named = {"corpus": tmp_path / "screened", "canaries": 5, "copies": 1, "method": "crt"}
     study = study_of_text.build_study(**named, audited=True)
     read, plain = (
-        study_data.prepare_data(s.ready(), known=corpus.stored_rates(s.corpus), public_words=True)
+        study_data.prepare_data(s.ready(), known=stored_rates(s.corpus), public_words=True)
         for s in (study, replace(study, canaries=0))
     )
     words = {f"USR: {word}" for word, _ in canaries.make_canary_pairs(5, seed=0)}

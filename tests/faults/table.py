@@ -72,7 +72,7 @@ NOISE = rows(
      STEP_NOISE),
     ("noise that ends near its step is certified",
      "confide.release.void_reasons:_reasons_of_noise",
-     "if noise_end > MOST_OF_NOISE_END * promise.delta:", "if False:",
+     "noise_end > MOST_OF_NOISE_END * promise.delta", "False",
      "release/test_certify.py::test_noise_that_ends_within_a_persons_reach_makes_it_void"),
     ("secure noise with 2 % too little", "box_muller",
      "mul_(-2)", "mul_(-1.92)", "test_secure_noise_is_as_good"),

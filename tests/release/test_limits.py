@@ -163,7 +163,7 @@ def test_a_gate_without_limits_stops_what_promises_nothing(
     assert run("certify", tmp_path, "--out", tmp_path / "c.html")[0] == code
 
 
-@pytest.mark.parametrize("noise", [0.1, 2.0])
+@pytest.mark.parametrize("noise", [0.35, 2.0])
 def test_what_lets_every_guess_be_right_promises_nothing(tmp_path, run, noise):
     """ "Holds; any one (66.0, 0.001)", exit code 0 and "the promise holds", with "right at most 100
     times in 100" for everybody: an epsilon of any size is a promise only where some guess fails."""
@@ -173,13 +173,13 @@ def test_what_lets_every_guess_be_right_promises_nothing(tmp_path, run, noise):
     page = tmp_path / "m.html"
     code, said, _ = run("certify", tmp_path / "m", "--out", page, "--require", "epsilon <= 1e6")
     value = json.loads(page.with_suffix(".json").read_text())
-    nothing = noise == 0.1
+    nothing = noise == 0.35
     assert code == (4 if nothing else 0) and value["verdict"] == ("none" if nothing else "holds")
     assert (sentences.NOTHING_PROMISED in said) == nothing == (not value["limits"][0]["met"])
     assert (sentences.NOTHING_PROMISED in made.promise) == nothing == (not made.holds)
     assert (sentences.NOTHING_PROMISED in page.read_text()) == nothing
     assert ("This model carries no promise" in page.read_text()) == nothing
-    assert {row["at_most"] for row in value["right_guess"]} == {1.0} or not nothing
+    assert all(row["at_most"] >= 0.995 for row in value["right_guess"]) == nothing
     assert run("certify", tmp_path / "m", "--out", page, "--verify")[0] == code
 
 

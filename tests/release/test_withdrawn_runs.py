@@ -172,7 +172,7 @@ def test_a_struck_run_lives_on_in_a_model_of_another_text(tmp_path):
     before = spending.sum_spending(
         odometer.read_entries(tmp_path / "a"), others=odometer.read_entries(tmp_path / "c")
     )
-    assert before.runs == 1
+    assert before.protected_run_count == 1
 
 
 def test_a_run_that_was_struck_stays_struck_when_its_ledger_is_restored(tmp_path):

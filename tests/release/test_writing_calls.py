@@ -53,7 +53,7 @@ OWN = {
     "screening.word_scorers": "EncoderScorer.save _unpack_minilm",
     "text.corpus_folder": "CorpusWriter.__init__ CorpusWriter.add "
     "write_corpus_card save_corpus make_corpus_writer",
-    "text.ingest": "ingest_sources _write_corpus",
+    "text.ingest": "ingest_sources _write_corpus _write_columns_read",
     "text.jsonl": "write_jsonl",
     "text.screened_folder": "ScreenedWriter._write",
     "training.secret_plans": "make_secret_plan _write_plan",

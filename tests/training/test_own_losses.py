@@ -196,7 +196,7 @@ def with_a_head(model, batch):
 @pytest.mark.parametrize(
     ("losses", "said"),
     [
-        (noisy, "draw random numbers of their own"),
+        (noisy, "(draw random numbers of their own|change what one adds)"),
         (of_the_batch, "one number for each row of input_ids, not of the batch"),
         (lambda model, batch: 0.0, "one number for each row of input_ids"),
         (detached, "have no graph"),

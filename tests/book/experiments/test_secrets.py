@@ -77,7 +77,7 @@ def test_rounds_that_ran_keep_every_promise_and_without_noise_none():
     assert plain["noise_multiplier"] == 0 and plain["worst"] > 1
     assert plain["needed"] == facts["needed"] and plain["kept"] == facts["kept"] < 1
     whole = secrets.plan_masked_study(replace(RUN, scale=None))[0]
-    assert whole.kept == 1 and whole.noise_multiplier > facts["needed"]
+    assert whole.kept_share == 1 and whole.noise_multiplier > facts["needed"]
 
 
 def test_learning_rate_is_chosen_on_validation_alone(tmp_path):
