@@ -162,7 +162,7 @@ def import_labels(
     found, notes = _read_export(
         Path(file), tasks, about["kinds"], page=name_label_page(about, role)
     )
-    exported_by = dict(about.get("exported_by", {}))
+    exported_by = {r: name for r, name in about.get("exported_by", {}).items() if r in about}
     exported_by[role] = _hash_reader_name(notes.pop("reader"))
     _refuse_same_reader(Path(file), exported_by, role)
     judge = [t for t in tasks.values() if t.part == "judge"]
@@ -298,8 +298,8 @@ def _normalised_record(r: dict[str, Any]) -> dict[str, Any]:
             raise BadRow("unread marks", f"{name}; marks are read from 'secrets' alone")
         return r
     given = [a["result"] for a in r.get("annotations", []) if not a.get("was_cancelled")]
-    marks = [x for x in (given[-1] if given else []) if "start" in x["value"]]
-    if others := [x["type"] for x in marks if x["type"] != "labels"]:
+    marks = [x for x in (given[-1] if given else []) if "start" in x.get("value", {})]
+    if others := [x.get("type") for x in marks if x.get("type") != "labels"]:
         kind = printable(str(others[0]), quoted=True)
         raise BadRow("unread marks", f"has marks of the type {kind}; those of 'labels' are read")
     values = [x["value"] for x in marks]

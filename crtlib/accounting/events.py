@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 from crtlib.checks import check_allowed, check_probabilities, check_whole_number
 
@@ -88,8 +88,7 @@ def delta_of_noise_end(
     total = 0.0
     for event, group in zip(events, groups, strict=True):
         drawn = np.arange(1, group + 1)
-        chance = special.binom(group, drawn) * event.sampling_probability**drawn
-        chance = np.minimum(chance, 1.0)
+        chance = stats.binom.pmf(drawn, group, event.sampling_probability)
         # Where a point may not be drawn, the other data set's noise is around a sum without it too.
         is_exchanged = neighbouring_relation == "replace" and event.sampling_probability == 1
         shift = drawn * (2 if is_exchanged else 1) / max(event.noise_multiplier, 1e-9)

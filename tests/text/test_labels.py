@@ -104,6 +104,7 @@ def studio_record(task, kind_of_mark="labels"):
     """A task as Label Studio exports it, with one mark of the first three letters."""
     mark = {"start": 0, "end": 3, "text": task.text[:3], "labels": ["name"]}
     result = [{"type": kind_of_mark, "value": mark}, {"type": "choices", "value": {"choices": []}}]
+    result.append({"type": "relation", "from_id": "a", "to_id": "b"})
     data = {"task": task.task, "text": task.text}
     return {"data": data, "annotations": [{"result": result, "completed_by": 1}]}
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from scipy import stats
 from torch import nn
 
-from crtlib.accounting.events import NOISE_END
+from crtlib.accounting.events import NOISE_END, SampledGaussian, delta_of_noise_end
 from crtlib.training import devices, noise
 
 CPU = torch.device("cpu")
@@ -74,6 +74,13 @@ def test_numbers_of_a_pair_are_independent(one_key):
 def test_the_noise_ends_where_its_delta_is_counted_from():
     zeros = torch.zeros(16, 1, dtype=torch.int32)
     assert NOISE_END < noise.box_muller(zeros).abs().max() < NOISE_END + 0.01
+
+
+def test_a_person_of_many_points_has_a_chance_to_be_drawn_often():
+    """Fault: binomial coefficients of thousands of points overflowed, and nothing was counted."""
+    event = SampledGaussian(sampling_probability=0.01, noise_multiplier=1.0, steps=10)
+    many = delta_of_noise_end([event], [5000], "replace", 1e4)
+    assert 0.99 < many <= 1 and delta_of_noise_end([event], [1], "replace", 8.0) < 1e-20
 
 
 def radii(*words):
