@@ -48,7 +48,7 @@ def select_corpora_at_hand(settings: Settings) -> tuple[Settings, dict[str, str]
         for part in [settings.data[corpus]]
         if (
             need := runs.describe_missing_data(
-                corpus, part.dialogues + 2 * part.heldout, part.labelled
+                corpus, part.dialogues + 2 * part.heldout, part.labelled, part.search_block
             )
         )
     }

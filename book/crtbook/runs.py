@@ -60,6 +60,7 @@ class CrtStudy(crt_study.CrtStudy, Study):
             "lora_targets",
             "precision",
             "template",
+            "search_block",
             "audited",
             "coin",
             "split",
@@ -88,7 +89,8 @@ class CrtStudy(crt_study.CrtStudy, Study):
             return f"{self.init}: {need}"
         size = self.dialogues + 2 * self.heldout
         start = describe_missing_data(self.init) if crt_study.is_corpus(self.init) else None
-        return describe_missing_data(self.corpus, size, self.labelled) or start
+        own = describe_missing_data(self.corpus, size, self.labelled, self.search_block)
+        return own or start
 
     def cost(self) -> float:
         """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten
@@ -131,16 +133,19 @@ def restore_training(study: CrtStudy, folder: StrPath) -> TrainedStudy | None:
     return TrainedStudy(run, d, phases, spec)
 
 
-def describe_missing_data(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
-    """What is missing here to read ``dialogues`` dialogues of this corpus, and ``labelled`` more
-    that teach a policy; None if nothing is."""
+def describe_missing_data(
+    corpus: str, dialogues: int = 0, labelled: int = 0, search_block: int = 0
+) -> str | None:
+    """What is missing here to read ``dialogues`` dialogues of this corpus, ``labelled`` more that
+    teach a policy, and those that only the search reads: ``search_block``, or as many as this run
+    if it is 0. None if nothing is."""
     if not corpora.is_corpus_available(corpus):
         return f"{corpus}: is not here; CRTLIB_DATA must name a folder that holds it"
     if not corpora.is_corpus_available(corpus, "train"):
         return f"{corpus}: its training split is not here"
     if corpora.find_source(corpus).draw or not dialogues:
         return None
-    reserve = dialogues if crt_study.is_corpus(corpus) else 0  # the search has its own block
+    reserve = (search_block or dialogues) if crt_study.is_corpus(corpus) else 0
     needed = dialogues + reserve + labelled
     size = _count_dialogues(corpus, needed)
     if size < needed:

@@ -80,12 +80,14 @@ class CrtStudy:
     ``sampling_probability``, ``epochs`` and ``normaliser`` are public constants.
 
     ``dialogues`` are trained on, ``heldout`` more are for validation and as many for testing;
-    ``labelled`` others teach the policy "tagger". ``context`` is in tokens, ``normaliser`` in
-    points. ``init`` is "random"; the name of a public corpus on which the model is trained first,
-    ``init_epochs`` times; or a pre-trained causal model, by hub id, by folder or as "smollm2",
-    which brings its own shape and vocabulary (``model`` is then "pretrained"). ``lora`` is the rank
-    of adapters, which are then all that learns (0: everything does), ``lora_alpha`` their scale (0:
-    twice the rank). ``precision`` is that of products; weights, norms and sums stay in float32.
+    ``labelled`` others teach the policy "tagger". ``search_block`` dialogues of a named corpus are
+    read by the search for hyperparameters alone (0: as many as this run reads). ``context`` is in
+    tokens, ``normaliser`` in points. ``init`` is "random"; the name of a public corpus on which the
+    model is trained first, ``init_epochs`` times; or a pre-trained causal model, by hub id, by
+    folder or as "smollm2", which brings its own shape and vocabulary (``model`` is then
+    "pretrained"). ``lora`` is the rank of adapters, which are then all that learns (0: everything
+    does), ``lora_alpha`` their scale (0: twice the rank). ``precision`` is that of products;
+    weights, norms and sums stay in float32.
 
     A text of more than ``context`` tokens is read in pieces that are clipped together (``long``
     "split"), or cut. ``template`` defines how turns become text (:mod:`crtlib.text.templates`).
@@ -110,6 +112,7 @@ class CrtStudy:
     variety: Literal["paper", "rich"] = "paper"
     dialogues: PositiveInt = 300
     heldout: NonNegativeInt = 200
+    search_block: NonNegativeInt = 0
     split: Literal["order", "coin"] = "order"
     unit: Literal["turn", "dialogue", "user"] = "turn"
     policy: NonEmptyStr = "regex"

@@ -58,6 +58,7 @@ def split_corpus(
     seed: int,
     labelled: int = 0,
     split: Literal["order", "coin"] = "order",
+    search_block: int = 0,
 ) -> CorpusSplits:
     """Split a corpus: simulate its parts, shuffle and cut it, or flip a coin for each person
     (:func:`split_by_coins`).
@@ -65,12 +66,16 @@ def split_corpus(
     ``heldout_dialogues`` are for validation, and as many others for testing; with coins, a tenth of
     the people each, or nobody if it is 0. ``labelled`` dialogues are the same for every seed, so
     that one policy serves all runs; the rest differs with the seed. The search (``TUNING_SEED``)
-    has its own block of a named corpus, which no other run reads. Dialogues of one user stay
-    together, so that nobody in the training text is also held out, except the person at a cut; in a
-    simulated corpus some people recur in other parts. Raises ``ValueError`` if the corpus is too
-    small.
+    has its own block of a named corpus, which no other run reads: ``search_block`` dialogues, or as
+    many as the run reads if it is 0. Dialogues of one user stay together, so that nobody in the
+    training text is also held out, except the person at a cut; in a simulated corpus some people
+    recur in other parts. Raises ``ValueError`` if the corpus is too small.
     """
     if draw := corpora.find_source(corpus).draw:
+        if search_block:
+            raise ValueError(
+                f"search_block={search_block}: must be 0 where the corpus is simulated"
+            )
         sizes = (dialogues, heldout_dialogues, heldout_dialogues)
         drawn = [draw(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
         taught = draw(labelled, 10**6, variety) if labelled else replace(drawn[0], dialogues=())
@@ -81,7 +86,11 @@ def split_corpus(
             raise ValueError(f"labelled={labelled}: must be 0 where coins split the corpus")
         return split_by_coins(whole, seed, HELDOUT_SHARE if heldout_dialogues else 0.0)
     size = dialogues + 2 * heldout_dialogues
-    reserved = size if is_corpus(corpus) else 0
+    reserved = (search_block or size) if is_corpus(corpus) else 0
+    if reserved and seed == TUNING_SEED and size > reserved:
+        raise ValueError(
+            f"search_block={search_block}: must be at least {size}, which the search reads"
+        )
     needed = size + labelled + reserved
     if len(whole) < needed:
         raise ValueError(
@@ -262,7 +271,7 @@ def prepare_data(
     bars over seeds cover all of them.
     """
     sizes = study.dialogues, study.heldout, study.seed, study.labelled
-    split = split_corpus(study.corpus, study.variety, *sizes, study.split)
+    split = split_corpus(study.corpus, study.variety, *sizes, study.split, study.search_block)
     if not study.heldout:
         if evaluation is None or study.learned:
             why = (

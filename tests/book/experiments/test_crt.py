@@ -1,5 +1,6 @@
 """Sweeps: hashing, resuming, killing, other executors, and refusing what is not a store."""
 
+import functools
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from crtbook.study import Store
 from crtlib.models import model_folder
 from crtlib.screening import regex_policies
 from crtlib.studies import crt_study, study_data, study_run
-from crtlib.text import customersim, data_points, jsonl, templates
+from crtlib.text import corpora, customersim, data_points, jsonl, templates
 from crtlib.text.records import Corpus, Dialogue, Turn
 
 TINY = runs.CrtStudy(
@@ -285,6 +286,40 @@ def test_every_method_gets_the_same_number_of_trials():
     assert len({e.key for e in simulated}) == len(simulated)
     figures = settings_studies.load_settings("crt", "laptop")
     assert crt_study.TUNING_SEED not in range(figures.seeds)
+
+
+@pytest.fixture
+def fifty_dialogues(monkeypatch):
+    """A named corpus of fifty dialogues of fifty people, in place of MultiWOZ."""
+    drawn = corpora.load_corpus("customersim", limit=50)
+    people = tuple(replace(d, user=f"u{k}") for k, d in enumerate(drawn.dialogues))
+    whole = replace(drawn, dialogues=people)
+    monkeypatch.setattr(study_data, "_load_corpus_cached", lambda name: whole)
+    study_data.split_corpus.cache_clear()
+    yield "multiwoz"
+    study_data.split_corpus.cache_clear()
+
+
+def test_the_search_reads_its_own_block_and_no_run_does(fifty_dialogues):
+    """Runs may be larger than the search; neither reads what taught the policy."""
+    split = functools.partial(study_data.split_corpus, fifty_dialogues, "paper", search_block=12)
+
+    def people(parts):
+        return {d.user for part in (parts.train, parts.valid, parts.test) for d in part.dialogues}
+
+    searched = split(8, 2, crt_study.TUNING_SEED, 5)
+    assert len(people(searched)) == 12
+    for seed in (0, 1):
+        run = split(25, 4, seed, 5)
+        assert len(people(run)) == 33
+        assert not people(run) & people(searched)
+        assert not people(run) & {d.user for d in run.labelled.dialogues}
+    with pytest.raises(ValueError, match="search_block=12: must be at least 14, which the search"):
+        split(10, 2, crt_study.TUNING_SEED, 5)
+    with pytest.raises(ValueError, match="dialogues=26: with 8 held out, 5 labelled and 12 for"):
+        split(26, 4, 0, 5)
+    with pytest.raises(ValueError, match="search_block=3: must be 0 where the corpus is simulated"):
+        study_data.split_corpus("customersim", "paper", 4, 2, 0, search_block=3)
 
 
 def replace_sigma(e):
