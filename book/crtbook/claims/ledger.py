@@ -24,7 +24,14 @@ from pandas import DataFrame
 import crtbook
 from crtbook import tables, utility
 from crtbook.claims import calculations, dates, measures, statistics
-from crtbook.claims.claim import PAPERS, Claim, load_claims, load_claims_file, load_terms
+from crtbook.claims.claim import (
+    EDITIONS,
+    PAPERS,
+    Claim,
+    load_claims,
+    load_claims_file,
+    load_terms,
+)
 from crtbook.claims.dates import dated
 from crtbook.claims.statistics import (
     AGREES,
@@ -148,7 +155,7 @@ def _make_row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any
         **{name: getattr(e, name) for name in ("ours", "value", "low", "high")},
         **{name: at.get(name, "") for name in ("made", "corpus", "model", "edition")},
         "rule": e.rule or "some recorded run must give the number",
-        "since": _find_date_of_rule(claim, e, verdict),
+        "since": _find_date_of_rule(claim, e, verdict, source),
         "why": "; ".join(why),
         "run": run["command"] if verdict == OPEN else "",
         "hours": run["hours"] if verdict == OPEN else np.nan,
@@ -157,9 +164,9 @@ def _make_row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any
     }
 
 
-def _find_date_of_rule(claim: Claim, e: Evidence, verdict: str) -> str:
+def _find_date_of_rule(claim: Claim, e: Evidence, verdict: str, edition: str) -> str:
     """The day since which a row is judged as it is: the last day on which its rule, a margin by
-    which it was judged, or a function that judged it, changed."""
+    which it was judged, or a function that judged it, changed; or its edition was added."""
     rules, margins, judges = load_claims_file("rules"), {*e.margins}, {*e.judges}
     if verdict == UNDECIDABLE:
         margins.add("most")
@@ -167,7 +174,8 @@ def _find_date_of_rule(claim: Claim, e: Evidence, verdict: str) -> str:
     if e.by_all_seeds is not None:
         judges.add("statistics.keep_confirmed")
     names = {"claims": {claim.id}, "margins": margins, "functions": judges,
-             "calculations": {claim.call}}  # fmt: skip
+             "calculations": {claim.call},
+             "editions": {edition} if claim.tables == EDITIONS else set()}  # fmt: skip
     return max(
         str(rules[kind][name]["since"])
         for kind, of_kind in names.items()
@@ -283,9 +291,9 @@ def compute_ledger() -> DataFrame:
 
 
 def date_rules(today: str) -> dict[str, Any]:
-    """The content of ``rules.yml``: for each claim, each margin, and each function that judges or
-    calculates, what decides, and since when. The date is ``today`` where it differs from what is
-    kept."""
+    """The content of ``rules.yml``: for each claim, each margin, each function that judges or
+    calculates, and each edition that claims read by default, what decides, and since when. The date
+    is ``today`` where it differs from what is kept."""
     recorded, out = load_claims_file("rules"), {}
     calls = sorted({c.call for c in load_claims()} - {""})
     now: dict[str, dict[str, Any]] = {
@@ -293,6 +301,7 @@ def date_rules(today: str) -> dict[str, Any]:
         "margins": statistics.list_margins(),
         "functions": {name: dates.hash_program(f) for name, f in sorted(dates.JUDGES.items())},
         "calculations": {name: dates.hash_calculation(calculations, name) for name in calls},
+        "editions": {name: load_terms()["recorded"][name] for name in EDITIONS},
     }
     for kind, entries in now.items():
         old = recorded.get(kind, {})

@@ -97,7 +97,7 @@ def test_every_claim_of_a_figure_reads_every_table_that_shows_it():
 def test_every_rule_and_margin_has_the_date_since_when_it_stands():
     kept = load_claims_file("rules")
     assert ledger.date_rules("today") == kept
-    assert {*kept} == {"claims", "margins", "functions", "calculations"}
+    assert {*kept} == {"claims", "margins", "functions", "calculations", "editions"}
     assert computed.format_rules("today") == computed.RULES.read_text("utf-8"), "book/computed.py"
 
 
@@ -124,6 +124,21 @@ def test_a_function_that_judges_otherwise_gets_the_date_of_the_day(monkeypatch):
     now = ledger.date_rules("today")
     changed = {n for kind in now.values() for n, r in kind.items() if r["since"] == "today"}
     assert changed == {"statistics.holm_adjust", "templates"}
+
+
+def test_an_edition_is_no_older_than_the_day_on_which_claims_read_it(monkeypatch):
+    """A new edition dates its own rows alone: the rule of the others stays as it was."""
+    lstm, since = CLAIMS["crt-f2-lstm"], load_claims_file("rules")["editions"]
+    runs = measures.load_sources()["settled"]
+    by_edition = {
+        edition: ledger.judge_claims([lstm], {edition: runs}).since.max()
+        for edition in ("settled", "tenth")
+    }
+    assert by_edition["settled"] < by_edition["tenth"] == since["tenth"]["since"]
+    monkeypatch.setattr(ledger, "EDITIONS", (*ledger.EDITIONS, "smollm2"))
+    assert ledger.date_rules("today")["editions"]["smollm2"]["since"] == "today"
+    narrowed = lstm.model_copy(update={"tables": ("settled",)})
+    assert narrowed.rule != lstm.rule  # to choose among editions is a rule of the claim's own
 
 
 def test_the_date_of_a_function_does_not_know_its_comments(tmp_path, monkeypatch):
