@@ -54,7 +54,7 @@ def test_every_name_is_resolved():
         ({"shows": "crt-3"}, "partly"),  # 10,000 of 10,000 dialogues, 3 of 50 epochs
         ({"shows": "crt-3", "claim": "crt-f3-rise"}, "partly"),  # four seeds decide it there
         ({"shows": "crt-3", "claim": "crt-f3-sdp"}, "toy"),  # decided with 300 dialogues alone
-        ({"shows": "crt-settings"}, "toy"),  # one seed with a tenth of the dialogues
+        ({"shows": "crt-settings"}, "works"),  # three seeds with a tenth of the dialogues
         ({"shows": "rep-5", "claim": "rep-f5-fit"}, "toy"),  # decided by 60 dialogues of 322,000
         ({"shows": "hush-1-plans", "claim": "hush-noise-arxiv"}, "works"),
         ({"test": "tests/test_intervals.py"}, "partly"),  # which does not name the function
