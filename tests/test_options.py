@@ -14,7 +14,7 @@ from confide import __main__ as cli
 from confide import recipes
 from confide.reports.screening_page import screen_into_folder
 from confide.screening.corpus_screening import ScreeningOptions
-from confide.training import secret_plans, train_on_corpus
+from confide.training import secret_plans, train_on_corpus, training_with_plan
 from crtbook import __main__ as companion
 from crtlib import options
 from crtlib.studies import crt_study, study_run
@@ -92,7 +92,7 @@ def begins(monkeypatch, registry):
         scales = [repr(getattr(m, "scaling", None)) for m in model.modules()]
         raise Begins(pickle.dumps((state, grad, scales, phases, parts, how, facts)))
 
-    monkeypatch.setattr(train_on_corpus, "Training", stop)
+    monkeypatch.setattr(training_with_plan, "Training", stop)
     monkeypatch.setattr(study_run, "Training", stop)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for a hub
     threads, promised = torch.get_num_threads(), []

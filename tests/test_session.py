@@ -21,7 +21,7 @@ from confide.assumption_sentences import (
 )
 from confide.release import certify, file_sources, released_folder, seal, verify
 from confide.reports import certificate_pages
-from confide.training import train_on_corpus, training_summary
+from confide.training import train_on_corpus, training_of_study, training_summary
 from confide.training.train_on_corpus import train_for_command
 from crtlib.text import corpora, customersim, jsonl
 from crtlib.text.records import Corpus, Dialogue, Turn
@@ -282,7 +282,7 @@ def test_what_an_evaluation_has_in_common_is_left_out_and_said(unit, talk, tmp_p
     with confide.Session(short, evaluation=path, **CRT | {"unit": unit, "epochs": 1}) as session:
         heard = [p.text for p in session._result_in_progress.data.test]
     assert len(heard) == 10 and not any(f"{d.turns[0].text}" in heard for d in mixed)
-    _, said = train_on_corpus._leave_out_what_is_read(corpora.load_corpus(path), short, unit)
+    _, said = training_of_study.leave_out_what_is_read(corpora.load_corpus(path), short, unit)
     lines = {
         "turn": "other text: 10 messages; 18 more are left out, as the corpus has them word for "
         "word",

@@ -28,7 +28,7 @@ from confide.training import (
     odometer_run,
     record_sources,
     study_of_text,
-    train_on_corpus,
+    training_of_study,
     training_record,
 )
 from crtlib.files import StrPath
@@ -229,7 +229,7 @@ def advise_on_limits(
         tried.append(
             (
                 study_of_text.choose_hyperparameters_by_size(study, prepared, given),
-                train_on_corpus.attach_label_rates(study, prepared, labels),
+                training_of_study.attach_label_rates(study, prepared, labels),
             )
         )
     pairs = max(prepared.labels["judged"] for _, prepared in tried if prepared.labels)

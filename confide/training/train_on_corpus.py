@@ -15,103 +15,45 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import nn
 
-from confide import recipes, spending, text_registry
+from confide import recipes
 from confide.recipes import Recipe, SecretPlanRecipe
-from confide.release import file_sources, void_reasons
+from confide.release import file_sources
 from confide.reports import model_card
-from confide.screening.judged_policies import (
-    PolicyPair,
-    count_corpus_labels,
-    judge_policies,
-    without_bounds_if_from_file,
-)
-from confide.screening.screened_rates import stored_rates
-from confide.text import registry_units
 from confide.training import (
     odometer_run,
-    record_sources,
-    secret_plans,
     study_of_text,
-    training_facts,
+    training_of_study,
     training_record,
-    training_summary,
+    training_with_plan,
 )
 from confide.training.odometer_run import OdometerRun
 from confide.training.training_facts import CardWriter, TrainingFacts
 from confide.training.training_record import TrainingResult, make_work_folder, work_folder
 from crtlib import files, outputs
-from crtlib.accounting import privacy_cost
-from crtlib.accounting.events import SampledGaussian, WeightedGaussian
-from crtlib.accounting.secret_protection import ProtectionPlan
-from crtlib.attacks import run_audit
-from crtlib.checks import plain_name
 from crtlib.files import StrPath
-from crtlib.models import interface, model_folder, pretrained
-from crtlib.models.construction import build_model
-from crtlib.models.specs import ModelSpec
+from crtlib.models import interface, model_folder
 from crtlib.options import InvalidOption
-from crtlib.screening import policy_digests, policy_names
-from crtlib.screening.policy_changes import describe_planted_misses
-from crtlib.studies import crt_study, study_data, study_run
-from crtlib.studies.crt_study import CrtStudy
-from crtlib.studies.study_data import PreparedData
-from crtlib.studies.study_run import TrainedStudy
-from crtlib.text import corpora, screened_folder, templates
-from crtlib.text.records import Corpus, Dialogue, Point
-from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
-from crtlib.training import methods, parallel, schedules
+from crtlib.studies import study_data
+from crtlib.text.tokenizer import BpeTokenizer
+from crtlib.training import methods, parallel
 from crtlib.training.checkpoints import OtherRunError
 from crtlib.training.devices import device_by_name
-from crtlib.training.loop import Step, Training
-from crtlib.training.phases import Phase, PrivacyEvent
-from crtlib.training.run_state import OptimizerFactory, TrainingRun
-
-PLAN_CLIP_NORM = 0.1
-"""The norm to which each point's gradient is clipped in a training with a plan."""
-
-FIELDS_OF_THE_CORPUS = frozenset({"corpus", "dialogues", "split"})
-"""Fields of a study that an experiment on one's own corpus cannot set."""
+from crtlib.training.loop import Step
+from crtlib.training.run_state import OptimizerFactory
 
 UNFINISHED_FILES = ("unfinished.pt", "unfinished.run", "unfinished.json")
 """Files of an unfinished training, in the folder beside its model: the checkpoint, the name of its
 run, and its options."""
 OPTIONS_OF_ANY_RUN = frozenset({"corpus", "out", "odometer", "memory", "workers"})
 """Options that may change when a training resumes: where things are, and how fast it runs."""
-
-
-@dataclass(frozen=True)
-class PendingTraining:
-    """A training that is ready to begin: everything that can be refused beforehand was checked."""
-
-    begin: Callable[..., tuple[Training, Any]]
-    """Makes the training, and the object that ``finish`` is given."""
-    odometer_fields: dict[str, Any]
-    """What its line in the odometer states."""
-    protects: bool
-    """Whether its noise protects every point."""
-    finish: Callable[[Any, OdometerRun], TrainingResult]
-    """Makes the result of the training, after its last step."""
-    tokenizer: BpeTokenizer
-    """The tokenizer that texts are read with."""
-    shape: Callable[[Any], ModelSpec | None]
-    """Returns the shape of a model that started from random weights, given what ``finish`` is
-    given."""
-    template: str | None = None
-    """The template (Jinja) by which turns become text."""
-    conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], TrainingFacts] | None = None
-    """Returns what its promise will assume, before the first step."""
-    void_before: Callable[[spending.SpentBudget, Sequence[PrivacyEvent]], str | None] | None = None
-    """Returns why its certificate would be void, given what was spent before it and all events that
-    it will have. Only for a training whose noise is of no use without a certificate."""
 
 
 def train(what: Recipe | StrPath, /, **options: Any) -> Any:
@@ -182,7 +124,8 @@ class Session:
         card: Makes the model's README.md from ``TrainingResult.facts``. It is given no exact
             measure: "perplexity" is an interval and "bits_per_character" is None.
         progress: Show a bar on a terminal.
-        study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
+        study: Fields of :class:`crtlib.studies.crt_study.CrtStudy` that no recipe has, for
+            experiments.
         evaluation: A corpus to measure perplexity on; then none of the text is held out. It may
             share with the corpus no conversation, person or message by which the registry
             recognizes a text. Other messages, or whole conversations, that are also in the corpus
@@ -251,9 +194,11 @@ class Session:
             if evaluation is not None or completions_alone:
                 name = "completions_alone" if evaluation is None else "evaluation"
                 raise ValueError(f"{name}: must be left out with a plan")
-            self._job = _prepare_plan(recipe, device)
+            self._job = training_with_plan.prepare_plan_training(recipe, device)
         else:
-            self._job = _prepare_study(recipe, device, study or {}, evaluation)
+            self._job = training_of_study.prepare_study_training(
+                recipe, device, study or {}, evaluation
+            )
         self.recipe, self._card, self._device = recipe, card, device
         self._open_resources, self._is_closed = contextlib.ExitStack(), False
         self.result: TrainingResult | None = None
@@ -424,416 +369,6 @@ class Session:
 def _remove_if_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):  # if it holds a checkpoint or results
         folder.rmdir()
-
-
-def _prepare_study(
-    recipe: Recipe, device: str, fixed: TrainingFacts, evaluation: StrPath | None = None
-) -> PendingTraining:
-    """Prepare the training of a study, in which some fields are ``fixed``. It is measured on the
-    text of ``evaluation``, if given."""
-    # A recipe for another package's method has these options too, but is no LanguageRecipe.
-    options: Any = recipe
-    settings = _study_settings(recipe, device, fixed)
-    if evaluation is not None:
-        settings["heldout"] = 0
-        if text_registry.count_shared_units(recipe.corpus, evaluation):
-            raise ValueError(
-                f"evaluation={str(evaluation)!r}: must be text that is not trained on, but has "
-                f"conversations, people or messages of {recipe.corpus}; leave them out"
-            )
-    study = study_of_text.build_study(recipe.corpus, **settings)
-    other_text, lines = None, list[str]()
-    if evaluation is not None:
-        other_text, line = _leave_out_what_is_read(
-            corpora.load_corpus(evaluation), recipe.corpus, study.unit
-        )
-        lines = [line]
-    digests = {
-        name: policy_digests.policy_digest(name) for name in (study.policy, study.conservative)
-    }
-    prepared = _prepare_data(study, other_text)  # refuses before anything is written
-    study = study_of_text.choose_hyperparameters_by_size(study, prepared, settings)
-    if options.canaries == "auto":
-        study = replace(study, canaries=_canaries_for_power(study.ready(), options.power))
-        prepared = _prepare_data(study, other_text)
-        study = study_of_text.choose_hyperparameters_by_size(study, prepared, settings)
-    prepared = attach_label_rates(study, prepared, getattr(options, "labels", None))
-    ready = study.ready()
-    study_of_text.refuse_idle_options(recipe, ready, prepared)
-    return PendingTraining(
-        begin=partial(
-            study_run.begin_study, study, prepared=prepared, device=device, before=True,
-            gradient_checkpointing=options.gradient_checkpointing,
-        ),
-        odometer_fields=odometer_run.odometer_fields(ready, prepared),
-        protects=odometer_run.has_bound_for_missed(ready),
-        finish=partial(_finish_study, ready, digests, lines),
-        tokenizer=prepared.tokenizer,
-        shape=lambda fitted: fitted.spec,
-        template=prepared.template.source,
-        conditions=partial(training_record.conditions_before_training, ready, prepared),
-    )  # fmt: skip
-
-
-def _study_settings(recipe: Recipe, device: str, fixed: TrainingFacts) -> dict[str, Any]:
-    """The fields of the study that the recipe or the caller sets. Raises ValueError for fields that
-    both set, and for fields that the corpus decides."""
-    ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
-    if in_both := sorted({*dict(recipe)} & {*fixed} - ablated):
-        raise ValueError(f"study={in_both[0]!r}: is an option of the training; give it as one")
-    may_be_fixed = {f.name for f in fields(CrtStudy)} - FIELDS_OF_THE_CORPUS
-    if wrong := sorted({*fixed} - may_be_fixed):
-        raise ValueError(
-            f"study={wrong[0]!r}: must be a field of CrtStudy, but not one that the corpus decides "
-            f"({', '.join(sorted(FIELDS_OF_THE_CORPUS))})"
-        )
-    return study_of_text.study_fields(recipe, device) | dict(fixed)
-
-
-def _finish_study(
-    study: CrtStudy,
-    digests: Mapping[str, str],
-    lines: Sequence[str],
-    fitted: TrainedStudy,
-    meter: OdometerRun,
-) -> TrainingResult:
-    """Attack the model of a study and make the result, with ``lines`` at the end of its text.
-    Raises MachineError if a policy no longer matches its digest."""
-    policy_digests.check_policies_unchanged(digests, digests.values())
-    rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(study)
-    settings = _settings_in_force(study, fitted.schedule)
-    facts = training_summary.describe_study(study, fitted, rows) | {"settings": settings}
-    return TrainingResult(
-        run=fitted.run,
-        facts=facts,
-        lines=[*training_summary.summarise_training(study, fitted, rows, facts), *lines],
-        settings=settings,
-        sources=record_sources.collect_training_sources(study, fitted, meter),
-        record=training_record.record_study(study, fitted, guarantee, meter),
-        study=study,
-        fitted=fitted,
-        rows=rows,
-    )
-
-
-def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[Corpus, str]:
-    """Leave out of an evaluation what is trained on, and describe in a line how much that was. If
-    the unit is a turn, messages are left out that anybody writes in the corpus; otherwise,
-    conversations all of whose messages are in the corpus. Raises ValueError if nothing is left.
-
-    Guarantee:
-        What is measured on the rest concerns text that is not trained on, and what the rest still
-        has in common with the corpus is counted. Test:
-        ``tests/test_session.py::test_what_an_evaluation_has_in_common_is_left_out_and_said``.
-    """
-    messages = sum(len(d.turns) for d in text.dialogues)
-    read = registry_units.find_said_messages(
-        corpus, {t.text for d in text.dialogues for t in d.turns}
-    )
-    kept: list[Dialogue] = []
-    for d in text.dialogues:
-        new = tuple(t for t in d.turns if t.text not in read)
-        if new:
-            kept.append(replace(d, turns=new if unit == "turn" else d.turns))
-    if not kept:
-        raise ValueError(
-            f"evaluation={text.name!r}: must be text that is not trained on, but each of its "
-            f"messages is also in {corpus}"
-        )
-    kept_messages = sum(len(d.turns) for d in kept)
-    common = sum(t.text in read for d in kept for t in d.turns)
-    line = (
-        f"other text: {kept_messages:,} messages; {messages - kept_messages:,} more are left out, "
-        "as the corpus"
-    )
-    if unit == "turn":
-        line += " has them word for word"
-    else:
-        line += f" has their whole conversations word for word; of the rest it has {common:,}"
-    return replace(text, dialogues=tuple(kept)), line
-
-
-def _portable_settings(study: CrtStudy) -> dict[str, Any]:
-    """The fields of a study, without paths on this machine."""
-    settings = asdict(study) | {"corpus": Path(study.corpus).name}
-    if study.brings_vocabulary:
-        settings["init"] = pretrained.base_model_name(study.init)
-    if study.template not in templates.CANDIDATE_TEMPLATES:
-        settings["template"] = "chat"  # that of the folder that is written
-    for name in ("policy", "conservative"):
-        settings[name] = policy_names.strip_paths(settings[name])
-    return settings
-
-
-def _settings_in_force(study: CrtStudy, phases: Sequence[Phase]) -> dict[str, Any]:
-    """The settings that had an effect. Those that neither the method nor its ``phases`` read are
-    left out; for a screened folder, the settings are those by which it was screened.
-
-    Guarantee:
-        What is released names only the search, deduplication and rates by which the text was read
-        and learned. Tests: ``tests/reports/test_model_cards.py::
-        test_a_card_has_the_settings_that_were_in_force``, ``tests/reports/test_model_cards.py::
-        test_no_file_of_a_release_names_a_setting_that_nothing_reads``.
-    """
-    method, screening = study.training_method, study.screening
-    of_methods = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
-    idle = set(of_methods - method.reads)
-    if "policy" not in method.reads:
-        idle |= {"conservative", "labelled", "coin"}
-    if not method.deduplicates:
-        idle |= {"dedup", "duplicates"}
-    if not any("public" in phase.learning_rates() for phase in phases):
-        idle |= {"batch_size", "learning_rate", "pub_passes"}
-    if not method.noise:
-        idle |= {"noise_multiplier"}
-    if study.recurrent:
-        idle |= {"context", "long", "heads"}
-    if study.brings_vocabulary:
-        idle |= {"embedding", "hidden", "layers", "heads", "vocab_size", "init_epochs"}
-    if not study.canaries:
-        idle |= {"copies", "audited"}
-    if not study.lora:
-        idle |= {"lora_alpha", "lora_targets"}
-    if study.split == "coin":  # holds out two tenths; not of a simulation
-        idle |= {"heldout", "variety"}
-    of_screening: dict[str, Any] = {}
-    if screening is not None:
-        of_screening = {n: screening[n] for n in ("policy", "conservative", "gamma", "dedup")}
-        idle |= {"labelled", "per", "coin", "duplicates"}  # its page tells how copies were treated
-    return {n: v for n, v in (_portable_settings(study) | of_screening).items() if n not in idle}
-
-
-def _canaries_for_power(study: CrtStudy, power: float) -> int:
-    """How many canaries an audit of a point's noise needs for this power."""
-    event = schedules.combine_phase_events(crt_study.schedule_phases(study))
-    if event is None or not event.noise_multiplier:
-        return run_audit.MIN_AUDIT_CANARIES
-    spent = partial(
-        privacy_cost.epsilon, delta=study.delta, accountant=study.accountant,
-        neighbouring_relation="replace",
-    )  # fmt: skip
-    half_noise = replace(event, noise_multiplier=event.noise_multiplier / 2)
-    return run_audit.count_canaries_needed(
-        spent(event), spent(half_noise), delta=study.delta, power=power
-    )
-
-
-@dataclass(frozen=True)
-class _PlannedTraining:
-    """What a training with a plan from ``crtlib protect`` reads."""
-
-    recipe: SecretPlanRecipe
-    text: Corpus
-    plan: ProtectionPlan
-    summary: Mapping[str, Any]
-    """The content of ``plan.json``, and which policy found the secrets."""
-    points: Sequence[Point]
-    tokenizer: BpeTokenizer
-    spec: ModelSpec | None
-    """The shape of the model, if it starts from random weights."""
-
-    @property
-    def has_tagger(self) -> bool:
-        """Whether labelled text taught the policy that found the secrets."""
-        return training_facts.names_a_tagger(self.summary["policy"])
-
-
-def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
-    """Prepare a training with a plan from ``crtlib protect``: on all of the text, with noise
-    counted by secret.
-
-    Since its noise is counted for secrets and not for points, certificates of other runs treat it
-    as a run without protection. The vocabulary is that of ``init``, or single bytes: a point in
-    which the plan knows no secret may still hold one that its policy missed.
-    """
-    if parallel.count_launched_processes() > 1:
-        raise ValueError("--plan: must be trained in one process, without torchrun")
-    if recipe.trials > 1:
-        raise InvalidOption(
-            "trials", "must be 1, as a plan's promise covers only one training", str(recipe.trials)
-        )
-    text = corpora.load_corpus(recipe.corpus)
-    plan, summary, points = secret_plans.read_secret_plan(recipe.plan, recipe.corpus, text)
-    if recipe.init != "random":
-        tokenizer, spec = adapt_tokenizer(pretrained.resolve_model_path(recipe.init)), None
-        net: nn.Module = pretrained.load_with_added_tokens(
-            pretrained.resolve_model_path(recipe.init), tokenizer
-        )
-    else:
-        tokenizer = train_bpe([], vocab_size=512)
-        shape: Any = {"embedding": recipe.width, "hidden": recipe.width, "context": recipe.context}
-        spec = ModelSpec(recipe.model, tokenizer.vocab_size, **shape)
-        net = build_model(spec, recipe.seed)
-    is_chosen = "epochs" in recipe.model_fields_set
-    phases = schedules.weighted_phases(
-        plan, epochs=recipe.epochs if is_chosen else min(recipe.epochs, plan.steps),
-        clip_norm=PLAN_CLIP_NORM, learning_rate=recipe.private_learning_rate,
-    )  # fmt: skip
-
-    def begin(**options: Any) -> tuple[Training, TrainingRun]:
-        rows = {"private": tokenizer.encode_flat(p.text for p in points)}
-        training = Training(net.to(device), phases, rows, seed=recipe.seed, **options)
-        return training, training.run
-
-    def void_before(spent: spending.SpentBudget, events: Sequence[PrivacyEvent]) -> str | None:
-        secrets = secret_plans.account_secrets(events, plan, recipe.plan)
-        keeps = bool((secrets.posterior <= secrets.promised).all())
-        return void_reasons.reason_before_plan(spent, keeps=keeps)
-
-    planned = _PlannedTraining(recipe, text, plan, summary, points, tokenizer, spec)
-    return PendingTraining(
-        begin=begin,
-        odometer_fields={
-            "unit": summary["unit"],
-            "method": methods.LP_WEIGHTED.name,
-            "holds": {},
-            "gamma": 1.0,
-            "screening": corpora.hash_corpus(recipe.corpus),
-            "delta2": 1.0,
-            "relation": plan.neighbouring_relation,
-        },
-        protects=False,
-        finish=partial(_finish_plan, planned),
-        tokenizer=tokenizer,
-        shape=lambda _: spec,
-        void_before=void_before,
-    )
-
-
-def _finish_plan(planned: _PlannedTraining, run: TrainingRun, meter: OdometerRun) -> TrainingResult:
-    """Account for what was spent on each secret, and make the result of the training."""
-    recipe = planned.recipe
-    secrets = secret_plans.account_secrets(run.events, planned.plan, recipe.plan)
-    keeps_promises = bool((secrets.posterior <= secrets.promised).all())
-    worst = secrets.groupby(["prior", "promised"]).posterior.max().reset_index()
-    guesses: list[list[float]] = worst[["prior", "posterior"]].to_numpy().tolist()
-    plan_facts = {
-        "sha256": outputs.hash_file(recipe.plan / "plan.json"),
-        "kept": keeps_promises,
-        "guesses": guesses,
-    }
-    return TrainingResult(
-        run=run,
-        facts={
-            **training_summary.count_parameters(run.model),
-            "secrets": len(secrets),
-            "kept": keeps_promises,
-        },
-        settings={
-            "method": methods.LP_WEIGHTED.name,
-            "init": Path(recipe.init).name,
-            "model": recipe.model,
-            "seed": recipe.seed,
-        },
-        record=_plan_record(planned, run, plan_facts, meter),
-        secrets=secrets,
-        keeps_promises=keeps_promises,
-        sources=_plan_sources(planned, plan_facts, meter),
-    )
-
-
-def _plan_record(
-    planned: _PlannedTraining, run: TrainingRun, plan_facts: TrainingFacts, meter: OdometerRun
-) -> dict[str, Any]:
-    """The record of a training with a plan, for :func:`training_record.build_record`."""
-    summary = planned.summary
-    policy = {
-        "name": summary["policy"],
-        "taught_by": summary.get("taught_by", "unknown") if planned.has_tagger else None,
-        "sha256": plan_facts["sha256"],
-    }
-    if people := summary.get("taught_people"):
-        policy["people"] = people
-    corpus = planned.recipe.corpus
-    return {
-        "corpus": training_record.describe_corpus(corpus, planned.text, meter.facts["corpus"]),
-        "protects_all": True,
-        "accountant": "KL divergence",
-        "delta": 1.0,
-        "phases": [
-            {
-                "kind": "private",
-                "points": len(planned.points),
-                "steps": event.steps,
-                "noise_multiplier": event.noise_multiplier,
-                "clip_norm": PLAN_CLIP_NORM,
-            }
-            for event in run.events
-            if isinstance(event, WeightedGaussian)
-        ],
-        "plan": plan_facts,
-        "rates": training_facts.RAW_TEXT_RATES.to_json(),
-        "labels": None,
-        "policies": {"pi": policy, "pi_c": policy},
-        "oracle_on_real_text": False,
-        "treated_as_public": [secret_plans.PUBLIC_KNOWLEDGE],
-        "canaries": {"planted": 0, "copies": 0},
-    }
-
-
-def _plan_sources(
-    planned: _PlannedTraining, plan_facts: TrainingFacts, meter: OdometerRun
-) -> list[file_sources.FileSource]:
-    """What the files of a training with a plan may know of the text."""
-    summary = planned.summary
-    relation: Any = planned.plan.neighbouring_relation
-    guesses = tuple((prior, posterior) for prior, posterior in plan_facts["guesses"])
-    brought = secret_plans.user_files_of_plan(summary)
-    sources: list[file_sources.FileSource] = [
-        file_sources.PlannedSource(
-            meter.run, plan_facts["sha256"], relation, guesses, plan_facts["kept"],
-            of_people=summary.get("by") == "user",
-        ),
-        file_sources.ConstantSource("settings and sizes"),
-        *meter.origin(),
-        *(file_sources.BroughtSource(plain_name(name)) for name in brought),
-    ]  # fmt: skip
-    if planned.has_tagger:
-        sources.append(file_sources.TaughtSource(summary.get("taught_people")))
-    return sources
-
-
-def _prepare_data(study: CrtStudy, evaluation: Corpus | None) -> PreparedData:
-    """The text as it is trained on and released: the vocabulary comes from public points, and rates
-    that are known for a screened folder are used."""
-    return study_data.prepare_data(
-        study, public_words=True, known=stored_rates(study.corpus), evaluation=evaluation
-    )
-
-
-def attach_label_rates(
-    study: CrtStudy, prepared: PreparedData, labels: StrPath | None
-) -> PreparedData:
-    """What a run reads, with the rates of its policies as judged by a folder of labels, or without
-    one by the labels that the corpus came with."""
-    reads_raw = study.training_method.reads_raw
-    is_screened = screened_folder.is_screened_folder(study.corpus)
-    if labels is None and is_screened:
-        return prepared
-    both = (study.policy, study.conservative)
-    miss_setting = describe_planted_misses(study.gamma, study.per, study.seed)
-    if study.template != "speaker":
-        miss_setting += ", own words"
-    pair = PolicyPair(
-        (prepared.policy, prepared.conservative_policy), both, study.unit, miss_setting
-    )
-    if labels is None:
-        rates = without_bounds_if_from_file(prepared.rates, both) if reads_raw else (
-            count_corpus_labels(
-                prepared.counter, text_registry.register_text(study.corpus), pair
-            )
-        )  # fmt: skip
-        return replace(prepared, known=rates)
-    if reads_raw:
-        raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
-    if is_screened:
-        raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
-    write = templates.make_point_writer(prepared.template)
-    counter, label_facts = judge_policies(
-        study.corpus, labels, pair, texts=prepared.texts, write=write
-    )
-    rates = counter.rates(policy_pairs=label_facts["judged"])
-    return replace(prepared, known=rates, labels=label_facts)
 
 
 def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:

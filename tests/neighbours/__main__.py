@@ -68,7 +68,13 @@ from confide.labels import drawing, imports, label_tasks
 from confide.release import certify, released_folder, source_fold
 from confide.reports import model_card, screening_page
 from confide.screening.corpus_screening import ScreeningOptions
-from confide.training import secret_plans, study_of_text, train_on_corpus, training_record
+from confide.training import (
+    secret_plans,
+    study_of_text,
+    train_on_corpus,
+    training_record,
+    training_with_plan,
+)
 from crtlib import outputs
 from crtlib.options import InvalidOption, options_of
 from crtlib.screening import policy_digests, policy_names
@@ -499,7 +505,7 @@ class Watch:
                 ),
                 (study_run, "Training", partial(self.train, loop.Training)),
                 (crt_study.privacy_cost, "noise_multiplier", sigma),
-                (train_on_corpus, "Training", partial(self.train, loop.Training)),
+                (training_with_plan, "Training", partial(self.train, loop.Training)),
                 (phases, "draw_uniforms", self.uniform),
                 (selective, "draw_normals", self.normals),
                 (

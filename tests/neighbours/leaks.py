@@ -45,7 +45,7 @@ NOT_COVERED = (
     ),
     (
         "a count in a setting",
-        "confide.training.train_on_corpus:_portable_settings",
+        "confide.training.training_of_study:_portable_settings",
         "settings = asdict(study) |",
         "settings = asdict(study) | "
         "{'seen': sum(len(p.text) for p in study_data.prepare_data(study).points)} |",
@@ -122,7 +122,7 @@ REPEATED = (
     ),
     (
         "the different messages are counted in a setting",
-        "confide.training.train_on_corpus:_portable_settings",
+        "confide.training.training_of_study:_portable_settings",
         "settings = asdict(study) |",
         "settings = asdict(study) | {'seen': len({p.text for p in "
         "study_data.prepare_data(study).points})} |",

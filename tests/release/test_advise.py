@@ -119,7 +119,7 @@ def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
 def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
     """ "needs a separate draw of 112 turns", of which a quarter were of people who had taught the
     tagger: its bound was 9.56 % where 8 had been asked for."""
-    attach = advise.train_on_corpus.attach_label_rates
+    attach = advise.training_of_study.attach_label_rates
     (alone,) = {row.turns_to_read for row in ask("trace <= 20%").rows}
 
     def attach_as_if_a_quarter_had_taught(*given):
@@ -127,7 +127,7 @@ def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
         return replace(prepared, known=replace(prepared.known, left_out_clusters=20))
 
     name = "attach_label_rates"
-    monkeypatch.setattr(advise.train_on_corpus, name, attach_as_if_a_quarter_had_taught)
+    monkeypatch.setattr(advise.training_of_study, name, attach_as_if_a_quarter_had_taught)
     (needed,) = {row.turns_to_read for row in ask("trace <= 20%").rows}
     assert 0.95 < 0.75 * needed / alone < 1.1
 

@@ -4,7 +4,7 @@ import pytest
 
 from confide import odometer
 from confide.screening import corpus_screening
-from confide.training import odometer_run, train_on_corpus
+from confide.training import odometer_run, training_of_study
 from crtlib.checks import MachineError
 from crtlib.studies import study_run
 from tests import trainings
@@ -12,12 +12,12 @@ from tests.texts import write_messages, write_simulated_text
 from tests.trainings import CRT, TINY
 
 
-@pytest.mark.parametrize("when", ["_prepare_study", "open_odometer", "measure_study"])
+@pytest.mark.parametrize("when", ["prepare_study_training", "open_odometer", "measure_study"])
 def test_a_text_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, when):
     """The text that trained and the one that was entered and sealed were two."""
     text = write_simulated_text(tmp_path / "c.jsonl")
     where = {
-        "_prepare_study": train_on_corpus,
+        "prepare_study_training": training_of_study,
         "open_odometer": odometer_run,
         "measure_study": study_run,
     }[when]
@@ -67,13 +67,13 @@ def test_a_policy_that_changes_while_a_text_is_read_is_refused(tmp_path, monkeyp
     """The text is compared at the end, and so is a policy of screen; that of train is not."""
     text, toml = write_simulated_text(tmp_path / "c.jsonl"), tmp_path / "p.toml"
     toml.write_text("[any]\npattern = 'Ada'\n")
-    honest, policy_name = train_on_corpus.attach_label_rates, f"regex:{toml}"
+    honest, policy_name = training_of_study.attach_label_rates, f"regex:{toml}"
 
     def edited(*given):
         toml.write_text("[any]\npattern = '\\w+'\n")
         return honest(*given)
 
-    monkeypatch.setattr(train_on_corpus, "attach_label_rates", edited)
+    monkeypatch.setattr(training_of_study, "attach_label_rates", edited)
     settings = CRT | {"policy": policy_name, "conservative": "everything"}
     with pytest.raises(MachineError, match="policy"):
         trainings.train(text, out=tmp_path / "m", **settings)

@@ -339,7 +339,7 @@ KINDS = ("ConstantSource|NoisedSource|PlannedSource|ScreenedSource|RedactedSourc
          "DeclaredSource|declare_value|RawSource|BroughtSource|TaughtSource")  # fmt: skip
 PLACES = {
     "commands/release.py", "release/evidence.py", "training/odometer_run.py",
-    "training/record_sources.py", "training/train_on_corpus.py",
+    "training/record_sources.py", "training/training_with_plan.py",
 }  # fmt: skip
 
 
