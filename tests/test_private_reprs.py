@@ -48,7 +48,7 @@ MAY_BE_SHOWN = {
     "Manifest": "run key sources altered hashes",
     "FilesPromise": "unit neighbouring_relation screening holds assumed void kind",
     "ReportCover": "model corpus unit public note",
-    "_LotReader": "tokenizer unit scorer public",
+    "LotReader": "tokenizer unit scorer public",
     "PolicyPair": "names unit miss_setting",
     "ScreeningOptions":
         "policy conservative unit dedup dedup_by duplicates",

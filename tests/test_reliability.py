@@ -226,7 +226,7 @@ def test_a_report_depends_on_the_day_in_one_line_of_its_page(home, run, tmp_path
     """Dates stay out of what is compared: JSON and tables."""
     words = ["report", home / "model", "--corpus", home / "c.jsonl", "--out"]
     for day in ("1", "2"):
-        monkeypatch.setattr("confide.reports.leakage.datetime", _Day(f"2026-01-0{day}"))
+        monkeypatch.setattr("confide.reports.leakage_page.datetime", _Day(f"2026-01-0{day}"))
         assert run(*words, tmp_path / day)[0] == 0
     for name in ("report.json", "runs.parquet", "sequences.parquet"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()

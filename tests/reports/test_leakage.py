@@ -19,8 +19,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from confide import __main__ as cli
 from confide import odometer
-from confide.reports import leakage as leakage_report
-from confide.reports.leakage import ReportCover
+from confide.reports import bands, leakage_page, leakage_scoring, leakage_tables
+from confide.reports.leakage import make_leakage_report
+from confide.reports.leakage_tables import ReportCover
 from crtbook.leakage import make_trainer
 from crtlib.attacks import leakage
 from crtlib.models import model_folder, scoring
@@ -172,10 +173,8 @@ def test_the_bins_of_a_redacted_report_hold_the_exact_numbers(run, home, tmp_pat
             one = (some.users_in_d == 1).sum()
             assert row.one_user_at_least <= one <= row.one_user_at_most
     unique = (exact.users_in_d == 1).sum()
-    assert said["summary"]["unique"] == leakage_report.band_in_words(
-        leakage_report.count_band(unique)
-    )
-    above = exact.ratio >= said["summary"][leakage_report.REACHED_RATIO_FIELD]
+    assert said["summary"]["unique"] == bands.band_in_words(bands.count_band(unique))
+    above = exact.ratio >= said["summary"][leakage_tables.REACHED_RATIO_FIELD]
     assert exact[above & (exact.users_in_d == 1)].users.explode().nunique() >= 5
     # Only two people have an id: whether it is completed is theirs, and no bin says so.
     assert (tokens.at_least % 5 == 0).all()
@@ -277,7 +276,7 @@ def ranks_of_the_truth(folders, truths, candidates, guesses):
 
 
 def test_a_killed_report_scores_no_shard_twice(home, tmp_path, monkeypatch):
-    honest, scored = leakage_report._score_texts, []
+    honest, scored = leakage_scoring._score_texts, []
 
     def score(network, device, texts):
         if len(scored) == kill:
@@ -286,8 +285,8 @@ def test_a_killed_report_scores_no_shard_twice(home, tmp_path, monkeypatch):
         return honest(network, device, texts)
 
     monkeypatch.setattr(scoring, "MAX_BATCH_TOKENS", 300)
-    monkeypatch.setattr(leakage_report, "_score_texts", score)
-    kill, make = 2, leakage_report.make_leakage_report
+    monkeypatch.setattr(leakage_scoring, "_score_texts", score)
+    kill, make = 2, make_leakage_report
     words = home / "model", home / "c.jsonl"
     with pytest.raises(KeyboardInterrupt):
         make(*words, tmp_path / "r", reveal=True, template="speaker")
@@ -308,15 +307,15 @@ def test_a_corpus_in_many_lots_has_the_report_of_one(run, home, tmp_path, monkey
     every = Corpus("c", (*corpus().dialogues[:9], nothing, *corpus().dialogues[9:]))
     jsonl.write_jsonl(every, tmp_path / "c.jsonl")
     more = [str(home / "public") if word == "PUBLIC" else word for word in more]
-    lots, read = [], leakage_report._LotReader._lot
+    lots, read = [], leakage_scoring.LotReader._lot
     monkeypatch.setattr(
-        leakage_report._LotReader,
+        leakage_scoring.LotReader,
         "_lot",
         lambda self, some: lots.append(len(some)) or read(self, some),
     )
     told = {}
     for size, workers in ((2**13, 1), (40, 1), (40, 2)):
-        monkeypatch.setattr(leakage_report, "TURNS_PER_LOT", size)
+        monkeypatch.setattr(leakage_scoring, "TURNS_PER_LOT", size)
         out = tmp_path / f"{size}-{workers}"
         code, _, err = run(home / "model", "--corpus", tmp_path / "c.jsonl", *more, "--reveal",
                            "--workers", workers, "--out", out)  # fmt: skip
@@ -350,8 +349,8 @@ def test_a_corpus_in_many_lots_has_the_report_of_one(run, home, tmp_path, monkey
 def test_what_a_late_text_lacks_is_said_before_the_first_is_scored(
     run, home, tmp_path, monkeypatch, fault
 ):
-    monkeypatch.setattr(leakage_report, "TURNS_PER_LOT", 40)
-    monkeypatch.setattr(leakage_report, "_score_texts", lambda *_: pytest.fail("was scored"))
+    monkeypatch.setattr(leakage_scoring, "TURNS_PER_LOT", 40)
+    monkeypatch.setattr(leakage_scoring, "_score_texts", lambda *_: pytest.fail("was scored"))
     said = [json.loads(line) for line in (home / "c.jsonl").read_text().splitlines()] * 9
     said[-2] = {**said[-2], **fault}  # the check of the template reads the first and the last
     lines = (json.dumps({**d, "id": str(i)}) + "\n" for i, d in enumerate(said))
@@ -372,7 +371,7 @@ def test_a_damaged_ledger_is_refused_before_a_text_is_scored(
     run, home, tmp_path, monkeypatch, table
 ):
     """It was found at the end of hours, as the report was entered there."""
-    monkeypatch.setattr(leakage_report, "_score_texts", lambda *_: pytest.fail("was scored"))
+    monkeypatch.setattr(leakage_scoring, "_score_texts", lambda *_: pytest.fail("was scored"))
     corpus, ledger = tmp_path / "c.jsonl", tmp_path / "c.jsonl.odometer" / "ledger.sqlite"
     shutil.copy(home / "c.jsonl", corpus)
     odometer.prepare_odometer(ledger.parent, corpora.hash_corpus(corpus))
@@ -391,13 +390,13 @@ def test_a_damaged_ledger_is_refused_before_a_text_is_scored(
 def test_a_corpus_that_changes_meanwhile_is_not_reported(run, home, tmp_path, monkeypatch):
     text = (home / "c.jsonl").read_text()
     (tmp_path / "c.jsonl").write_text(text)
-    write = leakage_report.write_report_files
+    write = leakage_page.write_report_files
 
     def wrote(*args, **kwargs):
         (tmp_path / "c.jsonl").write_text(text.splitlines()[0] + "\n")
         return write(*args, **kwargs)
 
-    monkeypatch.setattr(leakage_report, "write_report_files", wrote)
+    monkeypatch.setattr(leakage_page, "write_report_files", wrote)
     code, _, err = run(home / "model", "--corpus", tmp_path / "c.jsonl", "--out", tmp_path / "r")
     assert code == 3 and "changed while it was read" in err and err.count("\n") == 1
     assert not (tmp_path / "r").exists()
@@ -441,10 +440,10 @@ def test_a_redacted_report_is_no_oracle(home, tmp_path):
         points = data_points.make_points(with_number(truth, others), unit="turn")
         report = leakage.measure_leakage(network, bpe, points, k=3)
         redacted.append(
-            leakage_report.write_report_files(report, tmp_path / "r" / truth, cover).parent
+            leakage_page.write_report_files(report, tmp_path / "r" / truth, cover).parent
         )
         # The control: numbers in full beside each other, and no text.
-        masked = leakage_report.write_report_files(
+        masked = leakage_page.write_report_files(
             report, tmp_path / "c" / truth, cover, decode=lambda _: ""
         )
         clear.append(masked.parent)
@@ -465,9 +464,9 @@ def test_even_one_who_knows_every_other_text_learns_little(home):
     def redacted(number):
         points = data_points.make_points(with_number(number, others), unit="turn")
         report = leakage.measure_leakage(network, bpe, points, k=3)
-        tables = leakage_report.group_sequences(report, cover), leakage_report.group_runs(report)
-        page = leakage_report.render_leakage_page(report, cover)
-        return page, [t.to_json() for t in tables], leakage_report.summarise_report(report, cover)
+        tables = leakage_tables.group_sequences(report, cover), leakage_tables.group_runs(report)
+        page = leakage_page.render_leakage_page(report, cover)
+        return page, [t.to_json() for t in tables], leakage_tables.summarise_report(report, cover)
 
     rng = np.random.default_rng(1)
     truth, *rest = (f"{v:06d}" for v in rng.integers(0, 10**6, 9))
@@ -493,7 +492,7 @@ def test_text_cannot_run_as_code():
         said, scores, runs, leakage.sequence_features(runs, said), 1, True, 1, 0, 0, False, 1.0
     )
     cover = ReportCover(model="<b>m</b>", corpus="<i>", unit="turn")
-    page = leakage_report.render_leakage_page(found, cover, decode=lambda _: nasty)
+    page = leakage_page.render_leakage_page(found, cover, decode=lambda _: nasty)
     assert page.count("</script>") == 3 and "alert(1)</script>" not in page
     assert "<b>m</b>" not in page and "<i>" not in page.replace('<i class="key', "")
     embedded = re.search(r'id="data">(.*?)</script>', page, re.S).group(1)
@@ -507,16 +506,16 @@ def test_an_empty_report_is_a_page(tmp_path):
     found = leakage.LeakageReport(
         said, scores, runs, leakage.sequence_features(runs, said), 1, True, 1, 0, 0, False, 1.0
     )
-    written = leakage_report.write_report_files(
+    written = leakage_page.write_report_files(
         found, tmp_path, ReportCover(model="m", corpus="c", unit="turn")
     )
     assert written.read_text().count("No bin holds 5 sequences of 5 users.") == 1
-    assert "No run was found." in leakage_report.render_leakage_page(
+    assert "No run was found." in leakage_page.render_leakage_page(
         found, ReportCover("m", "c", "turn"), decode=str
     )
     assert len(pd.read_parquet(tmp_path / "runs.parquet")) == 0
     lengths = ReportCover(model="m", corpus="c", unit="turn", lengths_only=True)
-    assert leakage_report.write_report_files(found, tmp_path, lengths) == written
+    assert leakage_page.write_report_files(found, tmp_path, lengths) == written
 
 
 def test_a_transformers_folder_is_read(run, home, tmp_path):
@@ -591,6 +590,6 @@ def test_bad_input_is_one_line_and_writes_nothing(run, home, tmp_path):
 
 def test_at_most_is_not_less_than_there_are():
     """A redacted report: of one person's fifty telephone numbers "at_most 4" were completed."""
-    bins = leakage_report.BinnedCounts(pd.Series([True] * 50), pd.Series(["ann"] * 50))
+    bins = leakage_tables.BinnedCounts(pd.Series([True] * 50), pd.Series(["ann"] * 50))
     row = bins.row("kind", "phone", pd.Series([True] * 50))
     assert row["at_most"] is None or row["at_most"] >= 50
