@@ -137,34 +137,22 @@ def import_labels(
         test_nobody_reads_a_second_time_what_was_not_read_whole``,
         ``tests/text/test_labels.py::test_somebody_else_reads_what_the_first_left_undecided``.
     """
-    about, tasks = read_label_facts(folder), {t.task: t for t in read_tasks(folder)}
+    about, drawn_tasks = read_label_facts(folder), read_tasks(folder)
     check_label_corpus(corpus, about)
     if role not in READER_ROLES:
         raise ValueError(f"--role: {role!r} must be one of {', '.join(READER_ROLES)}")
-    place = READER_ROLES.index(role)
     reads_anew = role in ("first", "undecided")
-    for later in (*READER_ROLES[place + 1 :], *(["agreement", "again"] if reads_anew else [])):
-        about.pop(later, None)
-    others = [about[other] for other in READER_ROLES[:place] if other in about]
-    needed = {"decides": "second"}.get(role, "first")
-    if (place and needed not in about) or (role == "second" and "again" not in about):
-        raise ValueError(f"--role: {role!r} reads what 'crtlib label adjudicate' wrote for it")
-    annotator = annotator or {"second": "b", "decides": "c", "undecided": "d"}.get(role, "a")
-    if not 0 < len(annotator) <= 40 or annotator in others:
-        raise ValueError(f"--annotator: {annotator!r} must be a short name, of no other reader")
-    if role == "undecided":
-        rows = read_label_rows(Path(folder))
-        read = {row["task"] for row in rows if row["annotator"] == about["first"]}
-        tasks = {k: t for k, t in tasks.items() if t.part == "judge" and k not in read}
-    elif role != "first":
-        asked = about["again"]["read"] if role == "second" else find_disputed_turns(folder)
-        tasks = {name: tasks[name] for name in asked}
+    _discard_later_readings(about, role)
+    annotator = _name_reader(annotator, about, role)
+    tasks = _find_tasks_of_role(Path(folder), about, role, drawn_tasks)
+
     found, notes = _read_export(
         Path(file), tasks, about["kinds"], page=name_label_page(about, role)
     )
     exported_by = {r: name for r, name in about.get("exported_by", {}).items() if r in about}
     exported_by[role] = _hash_reader_name(notes.pop("reader"))
     _refuse_same_reader(Path(file), exported_by, role)
+
     judge = [t for t in tasks.values() if t.part == "judge"]
     left = sum(t.task not in found for t in judge) if role != "decides" else 0
     undecided = sum(t.task in notes["undecided"] for t in judge)
@@ -177,17 +165,31 @@ def import_labels(
             f"{f' ({undecided:,} undecided)' if undecided else ''}; leaving "
             f"out the hard ones spoils the rate; {most}"
         )
-    earlier = [row for row in read_label_rows(Path(folder)) if row["annotator"] == about.get(role)]
-    rows = [
-        row for row in read_label_rows(Path(folder)) if row["annotator"] != annotator
-    ]  # others' stay
+
+    rows_before = read_label_rows(Path(folder))
+    replaced = [row for row in rows_before if row["annotator"] == about.get(role)]
+    of_others = [row for row in rows_before if row["annotator"] != annotator]
+    now: list[dict[str, Any]] = [
+        {"task": task, "annotator": annotator, "secrets": [asdict(s) for s in spans]}
+        for task, spans in found.items()
+    ]
     scores = dict[str, float]()
     if role == "second":
         _, (before, *_) = read_marks_by_role(folder)
         drawn_at_random = {t: found[t] for t in about["again"]["random"] if t in found}
         scores["f1"], scores["kappa"] = measure_agreement(before, drawn_at_random)
     drawn = "at_random" if role == "first" else about["drawn"]
-    summary = {
+    readers = dict(about.get("readers", {}))
+    readers[annotator] = {"read": len(found), "secrets": sum(map(len, found.values()))}
+    about |= {"readers": readers, "drawn": drawn, role: annotator, "exported_by": exported_by}
+    about |= {"agreement": scores} if scores else {}
+    _write_reading(folder, file, about, role, of_others + now, changed=(replaced, now), judge=judge)
+    if judge:
+        text_registry.register_text(corpus)
+        register_judged_pairs(
+            about, about["corpus"], [("", "")], (hash_turn_text(t.text) for t in judge)
+        )
+    return {
         "labels": os.fspath(folder),
         "annotator": annotator,
         "tasks": len(tasks),
@@ -202,22 +204,73 @@ def import_labels(
         "undecided": undecided,
         **scores,
     }
-    readers = dict(about.get("readers", {}))
-    readers[annotator] = {"read": len(found), "secrets": sum(map(len, found.values()))}
-    now: list[dict[str, Any]] = [
-        {"task": task, "annotator": annotator, "secrets": [asdict(s) for s in spans]}
-        for task, spans in found.items()
-    ]
-    rows += now
-    about |= {"readers": readers, "drawn": drawn, role: annotator, "exported_by": exported_by}
-    about |= {"agreement": scores} if scores else {}
+
+
+def _discard_later_readings(about: dict[str, Any], role: str) -> None:
+    """Discard the readings that rest on that of a role, since it is read anew."""
+    later = READER_ROLES[READER_ROLES.index(role) + 1 :]
+    of_both = ("agreement", "again") if role in ("first", "undecided") else ()
+    for name in (*later, *of_both):
+        about.pop(name, None)
+
+
+def _name_reader(annotator: str | None, about: Mapping[str, Any], role: str) -> str:
+    """The short name of the reader of a role; by default "a", "b", "c" or "d". Raises
+    ``ValueError`` if it is the name of an earlier reader, or if nothing was given to this role."""
+    place = READER_ROLES.index(role)
+    needed = {"decides": "second"}.get(role, "first")
+    if (place and needed not in about) or (role == "second" and "again" not in about):
+        raise ValueError(f"--role: {role!r} reads what 'crtlib label adjudicate' wrote for it")
+    earlier = [about[other] for other in READER_ROLES[:place] if other in about]
+    annotator = annotator or {"second": "b", "decides": "c", "undecided": "d"}.get(role, "a")
+    if not 0 < len(annotator) <= 40 or annotator in earlier:
+        raise ValueError(f"--annotator: {annotator!r} must be a short name, of no other reader")
+    return annotator
+
+
+def _find_tasks_of_role(
+    folder: Path, about: Mapping[str, Any], role: str, drawn: Sequence[LabelTask]
+) -> dict[str, LabelTask]:
+    """The tasks that the reader of a role is given, by name, of those that were ``drawn``."""
+    tasks = {t.task: t for t in drawn}
+    if role == "first":
+        return tasks
+    if role == "undecided":
+        rows = read_label_rows(folder)
+        read = {row["task"] for row in rows if row["annotator"] == about["first"]}
+        return {name: t for name, t in tasks.items() if t.part == "judge" and name not in read}
+    asked = about["again"]["read"] if role == "second" else find_disputed_turns(folder)
+    return {name: tasks[name] for name in asked}
+
+
+def _write_reading(
+    folder: str | os.PathLike,
+    file: str | os.PathLike,
+    about: dict[str, Any],
+    role: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    changed: Sequence[Sequence[Mapping[str, Any]]],
+    judge: Sequence[LabelTask],
+) -> None:
+    """Enter a reading in the registry, and write the folder that holds it.
+
+    Args:
+        folder: The labels.
+        file: The export of the reading.
+        about: The facts of the labels, with this reading.
+        role: What the reader is.
+        rows: All labels, of all readers.
+        changed: The labels that this reading replaces, and its own.
+        judge: The tasks that judge policies.
+    """
     with open_label_registry(about, ()):  # refuses a broken one before anything is written
         pass
     with outputs.staged_folder(
         folder,
         add=True,
         command="label import",
-        options={"annotator": annotator, "role": role},
+        options={"annotator": about[role], "role": role},
         inputs={"file": file},
     ) as part:
         table = pa.Table.from_pylist(rows, LABEL_SCHEMA)
@@ -225,24 +278,18 @@ def import_labels(
         write_label_facts(part, about)
         # Before the folder takes its place, so that a kill leaves a reading too many, never too
         # few.
-        for some in (earlier, now):  # the registry may lack what an older crtlib imported
+        for some in changed:  # the registry may lack what an older crtlib imported
             places = {
                 row["task"]: sorted((s["start"], s["end"]) for s in row["secrets"]) for row in some
             }
             register_marks(
                 about["labels"],
-                "first" if reads_anew else role,
+                "first" if role in ("first", "undecided") else role,
                 {t.task: hash_turn_text(t.text) for t in judge},
                 {t.task: hash_text(f"{places[t.task]}") for t in judge if t.task in places},
             )
         reading = hash_rows_of_readers(about, read_tasks(folder), table.to_pylist())
         register_reading(about["labels"], reading)
-    if judge:
-        text_registry.register_text(corpus)
-        register_judged_pairs(
-            about, about["corpus"], [("", "")], (hash_turn_text(t.text) for t in judge)
-        )
-    return summary
 
 
 def _hash_reader_name(name: str) -> str:
@@ -354,33 +401,32 @@ def _check_offsets_are_clear(
                 )
 
 
-def _read_export(
-    path: Path, tasks: Mapping[str, LabelTask], kinds: Sequence[str], page: str
-) -> tuple[MarkedSpans, Any]:
-    """One reader's marks on a ``page``, as a tool exported them, with notes: how it counts offsets,
-    how many overlaps were merged, how many spans end inside a word, which tasks remained undecided,
-    and the name of the reader, "" if there is none."""
+def _load_export(path: Path) -> tuple[list[Any], Any, str]:
+    """The records of an exported file, and the page and the reader that it names, if any."""
     with files.open_plain_or_gzip(path) as file:
         content = file.read(MAX_EXPORT_BYTES + 1)  # a gzip file of 1 MiB may hold a thousand
     if len(content) > MAX_EXPORT_BYTES:
         raise ValueError(f"{path.name}: is longer than {MAX_EXPORT_BYTES >> 20} MiB")
     try:
-        records, told, reader = _parse_records(content.decode("utf-8-sig"))
+        return _parse_records(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError(f"{path.name}: is not UTF-8; {describe_recoding(path)}") from None
     except RepeatedNameError:
         raise ValueError(f"{path.name}: holds an object in which a name stands twice") from None
     except (ValueError, RecursionError):  # as for a number of thousands of digits
         raise ValueError(f"{path.name}: is not JSON") from None
-    if told not in (None, page):
-        raise ValueError(
-            f"{path.name}: is from the page of other labels, or of another reader of these; import "
-            "what was marked in the page of this folder"
-        )
+
+
+def _read_answers(
+    file: str, records: Sequence[Any], tasks: Mapping[str, LabelTask], *, names_page: bool
+) -> tuple[dict[str, tuple[str, list[ExportedSpan]]], set[str]]:
+    """The marks of each task that was read, with the place of its record for messages, and the
+    tasks that were left undecided. Unless the file ``names_page``, each record must have the text
+    of its task."""
     done: dict[str, tuple[str, list[ExportedSpan]]] = {}
     doubted = set[str]()
     for number, record in enumerate(records, 1):
-        where = f"{path.name}, task {number}"
+        where = f"{file}, task {number}"
         try:
             a = ExportedTask.model_validate(_normalised_record(record))
             readers = _readers_of(record)
@@ -401,11 +447,41 @@ def _read_export(
             raise ValueError(f"{where}: is not a task of this folder")
         if a.task in done:
             raise ValueError(f"{where}: appeared before; a task has one answer")
-        if a.text is None and told is None:
+        if a.text is None and not names_page:
             raise ValueError(f"{where}: has no text that shows which labels it belongs to")
         if a.text not in (None, tasks[a.task].text):
             raise ValueError(f"{where}: its text was changed; labels refer to the original")
         done[a.task] = where, a.secrets
+    return done, {task for task in doubted if task not in done}
+
+
+def _merge_overlaps(where: str, found: Sequence[Secret]) -> tuple[Secret, ...]:
+    """Spans of one text in order, where those of one kind that overlap are one. Raises
+    ``ValueError`` if two of different kinds overlap."""
+    apart: list[Secret] = []
+    for one in sorted(found, key=lambda s: (s.start, s.end)):
+        if apart and one.start < apart[-1].end:
+            if one.kind != apart[-1].kind:
+                raise ValueError(f"{where}: two spans of different kinds overlap")
+            apart[-1] = replace(apart[-1], end=max(one.end, apart[-1].end))
+        else:
+            apart.append(one)
+    return tuple(apart)
+
+
+def _read_export(
+    path: Path, tasks: Mapping[str, LabelTask], kinds: Sequence[str], page: str
+) -> tuple[MarkedSpans, Any]:
+    """One reader's marks on a ``page``, as a tool exported them, with notes: how it counts offsets,
+    how many overlaps were merged, how many spans end inside a word, which tasks remained undecided,
+    and the name of the reader, "" if there is none."""
+    records, told, reader = _load_export(path)
+    if told not in (None, page):
+        raise ValueError(
+            f"{path.name}: is from the page of other labels, or of another reader of these; import "
+            "what was marked in the page of this folder"
+        )
+    done, undecided = _read_answers(path.name, records, tasks, names_page=told is not None)
     every = [(tasks[task].text, s) for task, (_, spans) in done.items() for s in spans]
     ways = [way for way in OFFSET_CODECS if all(locate_secret(text, s, way) for text, s in every)]
     way = [*ways, *OFFSET_CODECS][0]
@@ -413,7 +489,6 @@ def _read_export(
         _check_offsets_are_clear(tasks, done)
     secrets: MarkedSpans = {}
     merged = inside = 0
-    undecided = {a for a in doubted if a not in done}
     for task, (where, spans) in done.items():
         text, found = tasks[task].text, list[Secret]()
         for s in spans:
@@ -423,16 +498,8 @@ def _read_export(
             if (one := locate_secret(text, s, way)) is None:
                 raise ValueError(f"{where}: a span is empty, outside its text or of another value")
             found.append(one)
-        apart: list[Secret] = []  # overlaps of one kind are merged and counted, of two refused
-        for one in sorted(found, key=lambda s: (s.start, s.end)):
-            if apart and one.start < apart[-1].end:
-                if one.kind != apart[-1].kind:
-                    raise ValueError(f"{where}: two spans of different kinds overlap")
-                apart[-1] = replace(apart[-1], end=max(one.end, apart[-1].end))
-                merged += 1
-            else:
-                apart.append(one)
-        secrets[task] = tuple(apart)
+        secrets[task] = apart = _merge_overlaps(where, found)
+        merged += len(found) - len(apart)
         inside += sum(any(is_cut_inside_word(text, at) for at in (s.start, s.end)) for s in apart)
     notes = {"offsets": way, "merged": merged, "inside_words": inside}
     return secrets, notes | {"undecided": undecided, "reader": reader}

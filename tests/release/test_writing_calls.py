@@ -42,7 +42,7 @@ OWN = {
     "labels.adjudication": "write_adjudication",
     "labels.drawing": "draw_label_tasks",
     "labels.forms": "write_forms",
-    "labels.imports": "import_labels",
+    "labels.imports": "_write_reading",
     "labels.label_tasks": "write_label_facts",
     "models.smollm2": "smollm2_folder _convert_gguf",
     "reports.detector_card": "write_detector_card",
