@@ -66,59 +66,31 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     if screened_folder.is_screened_folder(corpus):
         raise ValueError(f"{corpus}: is screened, and its people have pseudonyms; give the corpus")
     registry = text_registry.Registry(text_registry.registry_folder())
-    if not (name := normalise_unit_name(user)):
-        raise ValueError("--user: must be the name of a person, and is empty")
-    own = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user in (user, name)]
-    if not own:
-        elsewhere = (
-            "; another text that was read or trained on here has somebody of this name: give that "
-            "text or, if it is gone, ingest one message of this person, which finds the models"
-            if registry.knows_person(name)
-            else ""
-        )
-        raise ValueError(f"--user: nobody in the corpus has this name{elsewhere}")
-    held = {"turn": sum(own), "dialogue": len(own)}
+    turns = _count_turns_of_person(corpus, user, registry)
+    held = {"turn": sum(turns), "dialogue": len(turns)}
 
     text = text_registry.register_text(corpus)
     history = spending.read_history_beside_corpus(corpus, text, registry)
     every = rate_bounds.with_current_bounds(history).spent()
     taught = _taught_by_people(every.private)
-    planned = [
-        e
-        for k, e in enumerate(every.entries)
-        if e.method == PLAN_METHOD
-        and e.void == ()
-        and not any(earlier.spends_past_plans for earlier in every.entries[:k])
-    ]
+    planned = _runs_of_lasting_plans(every.entries)
     spent = replace(every, entries=tuple(e for e in every.entries if e not in taught))
-    longest = text_sizes.max_points_per_unit(corpus)["user"]
     assumed = [
         *assumptions.assume_of_earlier_models(spent, text),
         *assumptions.assume_of_earlier_texts(spent.private, text),
         Assumption("one_name"),
     ]
 
+    longest = text_sizes.max_points_per_unit(corpus)["user"]
     sizes = _points_of(spent, spent.groups("user", longest), held)
     one = spent.groups("turn", {"turn": 1})
-    rows, place = [], 0
-    for e in every.entries:
-        protects = e in spent.private
-        mine: Sequence[int] = ()
-        if protects:
-            mine = sizes[place : place + len(e.events or ())]
-            place += len(mine)
-        rows.append(
-            {"time": e.time[:10], "model": e.model, "method": e.method, "unit": e.unit,
-             "points": max(mine, default=None), "plain": e.delta2 if protects else None}
-            | {"epsilon": _epsilon(e.charged or (), mine, delta) if protects else None}
-        )  # fmt: skip
     last = next((e for e in reversed(spent.private)), None)
     again = tuple(last.events or ()) if last else ()
     return {
         "schema": "crtlib/leaver/1",
         **{f"{unit}s": number for unit, number in held.items()},
         "delta": delta,
-        "models": rows,
+        "models": _describe_models(every.entries, spent, sizes, delta),
         "whole": _guess(spent.events, sizes, delta),
         "message": _guess(spent.events, one, delta),
         "unprotected": spent.unprotected_run_count - len(planned),
@@ -138,6 +110,60 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         ],
         "declared": certificate_parts.declare_of_earlier_models(spent),
     }
+
+
+def _count_turns_of_person(
+    corpus: StrPath, user: str, registry: text_registry.Registry
+) -> list[int]:
+    """How many turns each conversation of a person has. Raises ``ValueError`` if the name is empty
+    or nobody in the text has it."""
+    if not (name := normalise_unit_name(user)):
+        raise ValueError("--user: must be the name of a person, and is empty")
+    own = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user in (user, name)]
+    if not own:
+        elsewhere = (
+            "; another text that was read or trained on here has somebody of this name: give that "
+            "text or, if it is gone, ingest one message of this person, which finds the models"
+            if registry.knows_person(name)
+            else ""
+        )
+        raise ValueError(f"--user: nobody in the corpus has this name{elsewhere}")
+    return own
+
+
+def _runs_of_lasting_plans(entries: Sequence[OdometerEntry]) -> list[OdometerEntry]:
+    """The runs by a plan whose promise of each secret stands: nothing voids it, and no earlier run
+    spent what a plan does not count."""
+    return [
+        e
+        for k, e in enumerate(entries)
+        if e.method == PLAN_METHOD
+        and e.void == ()
+        and not any(earlier.spends_past_plans for earlier in entries[:k])
+    ]
+
+
+def _describe_models(
+    entries: Sequence[OdometerEntry],
+    spent: spending.SpentBudget,
+    sizes: Sequence[int],
+    delta: float,
+) -> list[dict[str, Any]]:
+    """A row for each run. One that is in ``spent`` and protects has an epsilon of everything the
+    person wrote; ``sizes`` has the person's points in each event of these runs, in order."""
+    rows, place = [], 0
+    for e in entries:
+        protects = e in spent.private
+        mine: Sequence[int] = ()
+        if protects:
+            mine = sizes[place : place + len(e.events or ())]
+            place += len(mine)
+        rows.append(
+            {"time": e.time[:10], "model": e.model, "method": e.method, "unit": e.unit,
+             "points": max(mine, default=None), "plain": e.delta2 if protects else None}
+            | {"epsilon": _epsilon(e.charged or (), mine, delta) if protects else None}
+        )  # fmt: skip
+    return rows
 
 
 def _taught_by_people(entries: Sequence[OdometerEntry]) -> list[OdometerEntry]:
