@@ -62,6 +62,11 @@ TurnPlace = tuple[str, int]
 MAX_RULES, MAX_RULE_LENGTH = 40, 400
 """Limits on the rules for readers, which are shown beside each turn."""
 
+CANDIDATES_PER_TAUGHT_TURN = 20
+"""Among how many turns each turn of the teaching part is chosen, if a doubt chooses."""
+TURNS_FOR_SECRET_SHARE = 2000
+"""How many turns a policy reads to estimate the share of turns that have a secret."""
+
 
 def draw_label_tasks(
     corpus: str | os.PathLike,
@@ -120,63 +125,35 @@ def draw_label_tasks(
         ever imported. Test: ``tests/release/test_drawn_turns.py::
         test_each_set_counts_from_when_its_page_is_written``.
     """
-    for name, value, allowed, rule in (
-        ("secrets", secrets, 20 <= secrets <= 100_000, "in [20, 100000]"),
-        ("turns", turns, turns is None or turns >= 1, "at least 1"),
-        ("rate", rate, rate is None or 1e-4 <= rate <= 1, "in [0.0001, 1]"),
-        ("teach", teach, teach >= 0, "at least 0"),
-        ("by", by, by in ("user", "dialogue"), "user or dialogue"),
-        ("context", context, 0 <= context <= 20, "in [0, 20]"),
-    ):
-        if not allowed:
-            raise ValueError(f"--{name}: {value!r} must be {rule}")
+    _check_sizes(secrets, turns, rate, teach, by, context)
     if is_screened_folder(corpus):
         raise ValueError(
             f"{corpus}: is screened, but labels judge what a search finds in the original text; "
             "give the corpus"
         )
-    if not 1 <= len(set(kinds)) == len(kinds) <= 9:
-        raise ValueError("--kinds: must be 1 to 9 different names")
-    if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
-        raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
+    _check_kinds(kinds)
     check_label_forms(forms)  # before the draw counts
-    told = [line.strip() for line in rules.splitlines() if line.strip()]
-    if len(told) > MAX_RULES or any(len(line) > MAX_RULE_LENGTH for line in told):
-        raise ValueError(
-            f"--rules: must be at most {MAX_RULES} lines of at most {MAX_RULE_LENGTH} letters"
-        )
+    told = _split_rules(rules)
     out = outputs.check_output_folder(out, inputs=[corpus], force=force)
     seed = operating_system.randbits(31) if seed is None else seed
     rng = np.random.default_rng(seed)
     whose, digest = _draw_turn_per_user(corpus, by, rng)
     whose = [whose[k] for k in rng.permutation(len(whose))]
     if rate is None:
-        rate = ASSUMED_SECRET_SHARE
-        if policy:
-            first = flag_tasks(policy, _tasks_at_places(corpus, whose[:2000], 0))
-            rate = max(sum(map(bool, first)) / len(first), 0.01)
+        rate = _estimate_secret_share(corpus, whose, policy) if policy else ASSUMED_SECRET_SHARE
     wanted = turns or math.ceil(secrets / rate)
     wanted = min(wanted, math.ceil(len(whose) * wanted / (wanted + teach)))
     judge = _tasks_at_places(corpus, whose[:wanted], context)
-    # To teach: half drawn uniformly, half where the policies disagree, from people not judging.
-    uniform = (teach + 1) // 2 if doubt else teach
-    choice = max(20 * teach, uniform) if doubt else teach
-    pool = _tasks_at_places(corpus, whose[wanted:][:choice], context)
-    some, rest = pool[:uniform], pool[uniform:]
-    if doubt:
-        most = np.argsort(-np.array(doubt(points_of_tasks(rest))), kind="stable")
-        some += [rest[k] for k in most[: teach - uniform]]
+    read_to_teach = teach * CANDIDATES_PER_TAUGHT_TURN if doubt else teach
+    pool = _tasks_at_places(corpus, whose[wanted:][:read_to_teach], context)  # of nobody who judges
     tasks = [
         replace(t, task=f"{part}-{k:05d}", part=part)
-        for part, each in (("judge", judge), ("teach", some))
+        for part, each in (("judge", judge), ("teach", _choose_to_teach(pool, teach, doubt)))
         for k, t in enumerate(each, 1)
     ]
     taught = tasks[len(judge) :]
-    flags = (
-        dict(zip((t.task for t in taught), flag_tasks(policy, taught), strict=True))
-        if policy
-        else {}
-    )
+    names = [t.task for t in taught]
+    flags = dict(zip(names, flag_tasks(policy, taught), strict=True)) if policy else {}
     if corpora.hash_corpus(corpus) != digest:
         raise ValueError(f"{corpus}: was changed while it was read; run this again")
     if sealed and has_forgotten_draws(digest):
@@ -201,11 +178,69 @@ def draw_label_tasks(
         asked = (who for t in judge + pool for who in hash_asked_people(digest, t.user, t.id))
         text_registry.register_text(corpus)  # all of this before anybody can read
         register_draw(about, digest, [hash_turn_text(t.text) for t in tasks], asked)
-        names = write_forms(forms, part, tasks, flags, about)
+        written = write_forms(forms, part, tasks, flags, about)
     # These labels' first pair of policies is judged after all that were, and all sets drawn before.
     judged = {"policy_pairs": 1 + register_judged_pairs(about, digest)}
     wish = {**how, "secrets": secrets, "rate": rate, **judged}
-    return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": names}
+    return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": written}
+
+
+def _check_sizes(
+    secrets: int, turns: int | None, rate: float | None, teach: int, by: str, context: int
+) -> None:
+    """Raise ``ValueError`` for an option of a draw that is outside its range."""
+    for name, value, allowed, rule in (
+        ("secrets", secrets, 20 <= secrets <= 100_000, "in [20, 100000]"),
+        ("turns", turns, turns is None or turns >= 1, "at least 1"),
+        ("rate", rate, rate is None or 1e-4 <= rate <= 1, "in [0.0001, 1]"),
+        ("teach", teach, teach >= 0, "at least 0"),
+        ("by", by, by in ("user", "dialogue"), "user or dialogue"),
+        ("context", context, 0 <= context <= 20, "in [0, 20]"),
+    ):
+        if not allowed:
+            raise ValueError(f"--{name}: {value!r} must be {rule}")
+
+
+def _check_kinds(kinds: Sequence[str]) -> None:
+    """Raise ``ValueError`` unless these can name the kinds of secrets on a page."""
+    if not 1 <= len(set(kinds)) == len(kinds) <= 9:
+        raise ValueError("--kinds: must be 1 to 9 different names")
+    if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
+        raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
+
+
+def _split_rules(rules: str) -> list[str]:
+    """The rules for readers, one for each line that is not empty. Raises ``ValueError`` if they are
+    more than a page shows."""
+    told = [line.strip() for line in rules.splitlines() if line.strip()]
+    if len(told) > MAX_RULES or any(len(line) > MAX_RULE_LENGTH for line in told):
+        raise ValueError(
+            f"--rules: must be at most {MAX_RULES} lines of at most {MAX_RULE_LENGTH} letters"
+        )
+    return told
+
+
+def _estimate_secret_share(
+    corpus: str | os.PathLike, places: Sequence[TurnPlace], policy: SpanFlagger
+) -> float:
+    """The share of the first turns in which a policy flags something, at least 0.01."""
+    flags = flag_tasks(policy, _tasks_at_places(corpus, places[:TURNS_FOR_SECRET_SHARE], 0))
+    return max(sum(map(bool, flags)) / len(flags), 0.01)
+
+
+def _choose_to_teach(
+    pool: Sequence[LabelTask],
+    teach: int,
+    doubt: Callable[[Sequence[Point]], Sequence[float]] | None,
+) -> list[LabelTask]:
+    """Choose the teaching part from a pool in random order: its first turns or, with a ``doubt``,
+    half of them so and half where the doubt is largest."""
+    if doubt is None:
+        return list(pool[:teach])
+    uniform = (teach + 1) // 2
+    rest = pool[uniform:]
+    most = np.argsort(-np.array(doubt(points_of_tasks(rest))), kind="stable")
+    return [*pool[:uniform], *(rest[k] for k in most[: teach - uniform])]
 
 
 def policy_disagreement(
