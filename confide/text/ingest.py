@@ -289,95 +289,18 @@ def _write_corpus(
     part: Path, plans: list[IngestSource], options: IngestOptions, progress: bool
 ) -> tuple[CorpusSummary, dict[str, Any]]:
     """Read all rows, group them into conversations of one person each, and write those in the order
-    in which they began. Each further person who speaks in a conversation gets a separate part
-    (``id~2``). Messages that name nobody belong to the person of their conversation if exactly one
-    is named there; otherwise they form one more part, of nobody.
-
-    Guarantee:
-        In a folder where some conversation counts as a user because nobody is named there, a user
-        has the same name as its conversation if and only if it is such a user. Test:
-        ``tests/text/test_ingest.py::
-        test_a_person_is_called_like_a_conversation_only_where_nobody_is_known``.
-    """
-    unique = any(plan.shape != "table" for plan in plans)  # ids are of records or conversations
-    ids: set[str | None] = set()
-    total: Counter[str] = Counter()
-    left = sys.maxsize if options.limit is None else options.limit
-    good_rows = turns = 0
-    refusals: list[str] = []
-    helpful: list[str] = []
+    in which they began. Returns the facts of the corpus, and what was counted."""
     with (
         RowSorter(part / "threads", messages=MESSAGE_SCHEMA) as sorter,
         (part / "rejected.csv").open("w", encoding="utf-8", newline="") as file,
     ):
-        rejected = csv.writer(file)
-        rejected.writerow(("file", "row", "column", "reason"))
-        for plan in plans:
-            reasons: Counter[str] = Counter()
-            stream = itertools.islice(
-                tqdm(plan.read(), "reading", unit=" rows", **bar_options(progress)), left
-            )
-            while lot := list(itertools.islice(stream, readers.PARQUET_BATCH_ROWS)):
-                messages: list[tuple[Any, ...]] = []
-                for number, cells in lot:
-                    made = _read_messages(plan, number, cells)
-                    known = unique and not isinstance(made, BadRow) and made[0][0] in ids
-                    if known and plan.shape != "table":
-                        made = BadRow("repeated id", "has an id that was used before", "id")
-                    if isinstance(made, BadRow):
-                        plan.bad += made.reason != readers.REPEATED_HEADER
-                        if plan.bad == 1 and made.reason != readers.REPEATED_HEADER:
-                            refusals.append(plan.refusal(number, made))
-                            helpful.append("encoding" if made.encoding else "skip_bad")
-                        reasons[made.reason] += 1
-                        rejected.writerow(
-                            map(
-                                csv_formulas.escape_csv_formula,
-                                (plan.place(number), str(number), made.column, made.reason),
-                            )
-                        )
-                        continue
-                    if unique and made[0][0] is not None:
-                        ids.add(made[0][0])
-                    good_rows += 1
-                    plan.look_quoted += any(looks_quoted(text) for _, _, _, text, *_ in made)
-                    plan.look_encoded += any(looks_encoded(text) for _, _, _, text, *_ in made)
-                    messages += [
-                        (good_rows, talk, person and normalise_unit_name(person), *rest,
-                         talk and normalise_unit_name(talk))
-                        for talk, person, *rest in made
-                    ]  # fmt: skip
-                plan.rows += len(lot)
-                sorter.add("messages", messages)
-                turns += len(messages)
-            left -= plan.rows
-            total += reasons
-            if plan.bad and not options.skip_bad:
-                del reasons[readers.REPEATED_HEADER]
-                refusals[-1] += _list_remedies(plan, reasons, options)
-            elif plan.bad > options.max_bad * plan.rows:
-                raise OptionWouldHelp(
-                    f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad "
-                    f"({_rank_reasons(reasons)}), "
-                    f"a share of {plan.bad / plan.rows:.2g}, more than --max-bad {options.max_bad}",
-                    "max_bad",
-                )
-        if refusals and not options.skip_bad:
-            raise OptionWouldHelp("; and ".join(refusals), *dict.fromkeys(helpful))
-        if options.agents and not any(plan.answers for plan in plans):
-            raise ValueError("--agents: none of these wrote a message here")
-        if not turns:
-            raise ValueError(f"{plans[0].name}: holds no message that can be used")
-        if (
+        left_out = _collect_messages(plans, options, sorter, csv.writer(file), progress)
+        names_people = (
             options.agents
             or options.columns.get("user")
             or any(plan.form == "slack" for plan in plans)
-        ):
-            sorter.run(_FILL_PERSONS_SQL)
-        sorter.run(_NAME_THREADS_SQL)
-        sorter.run(_RENAME_LIKE_PERSONS_SQL)
-        while sorter.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
-            sorter.run(_RENAME_REPEATED_SQL)
+        )
+        _group_messages(sorter, fill_persons=bool(names_people))
         ((cut, nobody),) = sorter.run(_COUNT_THREADS_SQL)
         ((alike,),) = sorter.run(_COUNT_ALIKE_SQL)
         sorter.run(_SORT_TURNS_SQL)
@@ -387,7 +310,113 @@ def _write_corpus(
     read = sum(plan.rows for plan in plans)
     facts = writer.close("thread" if nobody else "column")
     sums = {name: sum(getattr(plan, name) for plan in plans) for name in COUNTS}
-    return facts, {"rows": read, "rejected": dict(total), "cut": cut, "alike": alike, **sums}
+    return facts, {"rows": read, "rejected": left_out, "cut": cut, "alike": alike, **sums}
+
+
+def _collect_messages(
+    plans: list[IngestSource],
+    options: IngestOptions,
+    sorter: RowSorter,
+    rejected: Any,
+    progress: bool,
+) -> dict[str, int]:
+    """Read all rows of all sources, and give their messages to the sorter.
+
+    Args:
+        plans: The sources, which count what was read.
+        options: Which rows are refused, and how many are read.
+        sorter: Holds the messages.
+        rejected: A ``csv.writer`` for the rows that are left out, by place and reason.
+        progress: Show a bar on a terminal.
+
+    Returns:
+        How many rows were left out, by reason.
+
+    Raises:
+        ValueError: For rows that are refused, with the first of each source, and if no message can
+            be used.
+    """
+    unique = any(plan.shape != "table" for plan in plans)  # ids are of records or conversations
+    ids: set[str | None] = set()
+    total: Counter[str] = Counter()
+    left = sys.maxsize if options.limit is None else options.limit
+    good_rows = turns = 0
+    refusals: list[str] = []
+    helpful: list[str] = []
+    rejected.writerow(("file", "row", "column", "reason"))
+    for plan in plans:
+        reasons: Counter[str] = Counter()
+        stream = itertools.islice(
+            tqdm(plan.read(), "reading", unit=" rows", **bar_options(progress)), left
+        )
+        while lot := list(itertools.islice(stream, readers.PARQUET_BATCH_ROWS)):
+            messages: list[tuple[Any, ...]] = []
+            for number, cells in lot:
+                made = _read_messages(plan, number, cells)
+                known = unique and not isinstance(made, BadRow) and made[0][0] in ids
+                if known and plan.shape != "table":
+                    made = BadRow("repeated id", "has an id that was used before", "id")
+                if isinstance(made, BadRow):
+                    plan.bad += made.reason != readers.REPEATED_HEADER
+                    if plan.bad == 1 and made.reason != readers.REPEATED_HEADER:
+                        refusals.append(plan.refusal(number, made))
+                        helpful.append("encoding" if made.encoding else "skip_bad")
+                    reasons[made.reason] += 1
+                    cells_of_fault = (plan.place(number), str(number), made.column, made.reason)
+                    rejected.writerow(map(csv_formulas.escape_csv_formula, cells_of_fault))
+                    continue
+                if unique and made[0][0] is not None:
+                    ids.add(made[0][0])
+                good_rows += 1
+                plan.look_quoted += any(looks_quoted(text) for _, _, _, text, *_ in made)
+                plan.look_encoded += any(looks_encoded(text) for _, _, _, text, *_ in made)
+                messages += [
+                    (good_rows, talk, person and normalise_unit_name(person), *rest,
+                     talk and normalise_unit_name(talk))
+                    for talk, person, *rest in made
+                ]  # fmt: skip
+            plan.rows += len(lot)
+            sorter.add("messages", messages)
+            turns += len(messages)
+        left -= plan.rows
+        total += reasons
+        if plan.bad and not options.skip_bad:
+            del reasons[readers.REPEATED_HEADER]
+            refusals[-1] += _list_remedies(plan, reasons, options)
+        elif plan.bad > options.max_bad * plan.rows:
+            raise OptionWouldHelp(
+                f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad "
+                f"({_rank_reasons(reasons)}), "
+                f"a share of {plan.bad / plan.rows:.2g}, more than --max-bad {options.max_bad}",
+                "max_bad",
+            )
+    if refusals and not options.skip_bad:
+        raise OptionWouldHelp("; and ".join(refusals), *dict.fromkeys(helpful))
+    if options.agents and not any(plan.answers for plan in plans):
+        raise ValueError("--agents: none of these wrote a message here")
+    if not turns:
+        raise ValueError(f"{plans[0].name}: holds no message that can be used")
+    return dict(total)
+
+
+def _group_messages(sorter: RowSorter, *, fill_persons: bool) -> None:
+    """Group messages into conversations of one person each, in the table ``named``. Each further
+    person who speaks in a conversation gets a separate part (``id~2``). To ``fill_persons``,
+    messages that name nobody belong to the person of their conversation if exactly one is named
+    there; otherwise they form one more part, of nobody.
+
+    Guarantee:
+        In a folder where some conversation counts as a user because nobody is named there, a user
+        has the same name as its conversation if and only if it is such a user. Test:
+        ``tests/text/test_ingest.py::
+        test_a_person_is_called_like_a_conversation_only_where_nobody_is_known``.
+    """
+    if fill_persons:
+        sorter.run(_FILL_PERSONS_SQL)
+    sorter.run(_NAME_THREADS_SQL)
+    sorter.run(_RENAME_LIKE_PERSONS_SQL)
+    while sorter.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
+        sorter.run(_RENAME_REPEATED_SQL)
 
 
 def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], options: IngestOptions) -> str:

@@ -1564,10 +1564,10 @@ UNITS = rows(
 ) + rows(
     "confide.text.ingest",
     "text/test_ingest.py",
-    ("a person is called like a conversation of nobody", "_write_corpus",
+    ("a person is called like a conversation of nobody", "_group_messages",
      "sorter.run(_RENAME_LIKE_PERSONS_SQL)", "pass",
      "test_a_person_is_called_like_a_conversation_only_where_nobody_is_known"),
-    ("what nobody says is that of one of several people", "_write_corpus",
+    ("what nobody says is that of one of several people", "_group_messages",
      "sorter.run(_FILL_PERSONS_SQL)",
      'sorter.run(_FILL_PERSONS_SQL.replace("HAVING count(DISTINCT person) = 1", ""))',
      "test_a_person_less_moves_no_message_to_another_person"),
