@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ REPORT_COUNTS = {
     "unique": "passages of one person only that it found completed",
 }
 """Counts in a report that were made on the text itself, which the certificate shows as bands."""
+OTHER_MODEL = "is of another model, or names none; make it again"
 
 
 def read_evidence(
@@ -48,89 +49,104 @@ def read_evidence(
     canaries, so they reveal nothing about the text beyond the model. The numbers of a report are
     counts on the text itself: :func:`declare_report_counts` declares them."""
     attached: dict[str, Any] = {}
-    other = "is of another model, or names none; make it again"
     text, tensors = record["corpus"]["sha256"], str(hash_tensors(model))
     ledgers = attack_ledger.find_ledgers(
         record, None if odometer_folder is None else Path(odometer_folder)
     )
     if audit is not None:
-        a = read_json_object(Path(audit))
-        made = outputs.require_marker(Path(audit).parent, [Path(audit).name])
-        if a.get("model") != outputs.hash_file(Path(model) / "model.safetensors"):
-            raise ValueError(f"--audit: {audit} {other}")
-        if "strongest_attacker_power" not in a:
-            raise ValueError(
-                f"--audit: {audit} was made by another version of crtlib; make it again"
-            )
-        if a.get("claimed"):
-            raise ValueError(f"--audit: {audit} tests a claim; audit without --claim")
-        if a["confidence"] != AUDIT_CONFIDENCE:
-            raise ValueError(
-                f"--audit: {audit} tests at confidence {a['confidence']:g}, must be "
-                f"{AUDIT_CONFIDENCE:g}; audit without --confidence"
-            )
-        if made["options"].get("guesses") is not None:
-            raise ValueError(
-                f"--audit: {audit} guesses on a chosen number of canaries; audit without --guesses"
-            )
-        if made["options"].get("seed") is not None:
-            raise ValueError(f"--audit: {audit} drew coins by a chosen seed; audit without --seed")
-        proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
-        bounds = attack_ledger.list_attacks(ledgers, "audit", tensors)
-        bounds[a.get("name") or outputs.hash_file(audit)] = a["epsilon_lower"]
-        largest = max(bound for bound in bounds.values() if bound is not None)
-        attached["audit"] = {
-            "lower": math.floor(1000 * largest) / 1000,
-            "epsilon": proved,
-            "made": len(bounds),
-            "stopped": sum(bound is None for bound in bounds.values()),
-        } | {
-            name: a[name]
-            for name in (
-                "confidence", "canaries", "guessed", "right", "strongest_attacker_power",
-                "says_nothing",
-            )
-        }  # fmt: skip
-        if largest > a["epsilon_lower"]:
-            attached["audit"]["says_nothing"] = None
+        attached["audit"] = _read_audit(model, audit, ledgers, tensors)
     if report is not None:
-        marked = outputs.require_marker(report)
-        read, key = marked["inputs"], outputs.load_or_make_key(outputs.key_path_beside(report))
-        if marked["options"].get("reveal"):
-            raise ValueError(f"--report: {report} shows text in clear; attach a redacted report")
-        if read.get("model") != outputs.hash_tree(model):
-            raise ValueError(f"--report: {report} {other}")
-        if read.get("text") != outputs.with_keyed_hashes(text, key):
-            raise ValueError(
-                f"--report: {report} is not on the text of the certificate; make it on that text, "
-                "as it was before it was screened"
-            )
-        for left_out, how in (
-            ("short passages", marked["options"]["min_length"] > 1 and "--min-length"),
-            ("the ends of texts", not marked["options"].get("flush", True) and "--verbatim"),
-        ):
-            if how:
-                raise ValueError(f"--report: {report} leaves {left_out} out ({how})")
-        if (form := marked["options"].get("template")) is not None:
-            raise ValueError(
-                f"--report: {report} reads texts with template {form!r}; report without "
-                "--template, as the model was trained"
-            )
-        r = read_json_object(Path(report) / "report.json")["summary"]
-        every = attack_ledger.list_attacks(ledgers, "report", tensors)
-        least = {name: n for name, n in every.items() if name.startswith(text)}
-        own = least.setdefault(
-            attack_ledger.name_report(marked["options"], text), float(bands.least_of(r["runs"]))
-        )
-        most = max(n for n in least.values() if n is not None)
-        if own is None or own < most:
-            raise ValueError(
-                f"--report: {report} found fewer passages than another report of this model, of "
-                f"{len(least)}; attach the one that found most"
-            )
-        attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
-        attached["report"]["made"] = len(least)
+        attached["report"] = _read_report(model, report, ledgers, tensors, text)
     return attached
+
+
+def _read_audit(
+    model: StrPath, audit: StrPath, ledgers: Sequence[Path], tensors: str
+) -> dict[str, Any]:
+    """What an audit says, with the largest bound among all audits of the model in ``ledgers``,
+    where the hash of its ``tensors`` names it. Raises ``ValueError`` for an audit that cannot be
+    attached."""
+    a = read_json_object(Path(audit))
+    made = outputs.require_marker(Path(audit).parent, [Path(audit).name])
+    if a.get("model") != outputs.hash_file(Path(model) / "model.safetensors"):
+        raise ValueError(f"--audit: {audit} {OTHER_MODEL}")
+    if "strongest_attacker_power" not in a:
+        raise ValueError(f"--audit: {audit} was made by another version of crtlib; make it again")
+    if a.get("claimed"):
+        raise ValueError(f"--audit: {audit} tests a claim; audit without --claim")
+    if a["confidence"] != AUDIT_CONFIDENCE:
+        raise ValueError(
+            f"--audit: {audit} tests at confidence {a['confidence']:g}, must be "
+            f"{AUDIT_CONFIDENCE:g}; audit without --confidence"
+        )
+    if made["options"].get("guesses") is not None:
+        raise ValueError(
+            f"--audit: {audit} guesses on a chosen number of canaries; audit without --guesses"
+        )
+    if made["options"].get("seed") is not None:
+        raise ValueError(f"--audit: {audit} drew coins by a chosen seed; audit without --seed")
+    proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
+    bounds = attack_ledger.list_attacks(ledgers, "audit", tensors)
+    bounds[a.get("name") or outputs.hash_file(audit)] = a["epsilon_lower"]
+    largest = max(bound for bound in bounds.values() if bound is not None)
+    told = {
+        "lower": math.floor(1000 * largest) / 1000,
+        "epsilon": proved,
+        "made": len(bounds),
+        "stopped": sum(bound is None for bound in bounds.values()),
+    } | {
+        name: a[name]
+        for name in (
+            "confidence", "canaries", "guessed", "right", "strongest_attacker_power",
+            "says_nothing",
+        )
+    }  # fmt: skip
+    if largest > a["epsilon_lower"]:
+        told["says_nothing"] = None
+    return told
+
+
+def _read_report(
+    model: StrPath, report: StrPath, ledgers: Sequence[Path], tensors: str, text: str
+) -> dict[str, Any]:
+    """What a leakage report says about a model and the text with a hash. Raises ``ValueError`` for
+    a report that cannot be attached, or if another report in ``ledgers`` found more."""
+    marked = outputs.require_marker(report)
+    read, key = marked["inputs"], outputs.load_or_make_key(outputs.key_path_beside(report))
+    if marked["options"].get("reveal"):
+        raise ValueError(f"--report: {report} shows text in clear; attach a redacted report")
+    if read.get("model") != outputs.hash_tree(model):
+        raise ValueError(f"--report: {report} {OTHER_MODEL}")
+    if read.get("text") != outputs.with_keyed_hashes(text, key):
+        raise ValueError(
+            f"--report: {report} is not on the text of the certificate; make it on that text, "
+            "as it was before it was screened"
+        )
+    for left_out, how in (
+        ("short passages", marked["options"]["min_length"] > 1 and "--min-length"),
+        ("the ends of texts", not marked["options"].get("flush", True) and "--verbatim"),
+    ):
+        if how:
+            raise ValueError(f"--report: {report} leaves {left_out} out ({how})")
+    if (form := marked["options"].get("template")) is not None:
+        raise ValueError(
+            f"--report: {report} reads texts with template {form!r}; report without "
+            "--template, as the model was trained"
+        )
+    r = read_json_object(Path(report) / "report.json")["summary"]
+    every = attack_ledger.list_attacks(ledgers, "report", tensors)
+    least = {name: n for name, n in every.items() if name.startswith(text)}
+    own = least.setdefault(
+        attack_ledger.name_report(marked["options"], text), float(bands.least_of(r["runs"]))
+    )
+    most = max(n for n in least.values() if n is not None)
+    if own is None or own < most:
+        raise ValueError(
+            f"--report: {report} found fewer passages than another report of this model, of "
+            f"{len(least)}; attach the one that found most"
+        )
+    told = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
+    return told | {"made": len(least)}
 
 
 def declare_report_counts(
