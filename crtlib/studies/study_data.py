@@ -272,40 +272,18 @@ def prepare_data(
     """
     sizes = study.dialogues, study.heldout, study.seed, study.labelled
     split = split_corpus(study.corpus, study.variety, *sizes, study.split, study.search_block)
-    if not study.heldout:
-        if evaluation is None or study.learned:
-            why = (
-                "a policy that learns here is judged on them" if study.learned else "none is given"
-            )
-            raise ValueError(
-                f"heldout=0: must be positive unless texts to measure on are given; {why}"
-            )
-    elif evaluation is not None:
-        raise ValueError(f"heldout={study.heldout}: must be 0 where texts to measure on are given")
+    _refuse_nothing_to_measure_on(study, evaluation)
     reads_labels = "oracle" in (study.policy, study.conservative)
     if reads_labels and not any(t.secrets for t in split.train.turns()):
         raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
-    seed, carrier, secrets = study.seed, canaries.CANARY_CARRIER, tuple[str, ...]()
-    if study.audited:
-        secrets, carrier = (
-            tuple(v for v, _ in canaries.make_canary_pairs(study.canaries, seed=seed)),
-            "",
-        )
-    elif study.canaries:
-        secrets = canaries.make_canaries(study.canaries, seed=seed)
+
+    secrets, carrier = _draw_canaries(study)
     planted = canaries.insert_canaries(
-        split.train, secrets, copies=study.copies, seed=seed, carrier=carrier
+        split.train, secrets, copies=study.copies, seed=study.seed, carrier=carrier
     )
-    tokenizer = (
-        adapt_tokenizer(pretrained.resolve_model_path(study.init))
-        if study.brings_vocabulary
-        else None
-    )
-    if study.template == "chat" and tokenizer is not None:  # the pre-trained model's own
-        form = templates.template_of_model(pretrained.resolve_model_path(study.init), tokenizer)
-    else:
-        form = templates.template_by_name(study.template, tokenizer)
+    brought_tokenizer, form = _load_tokenizer_and_template(study)
     points = templates.render_points(planted, study.unit, form)
+
     policy_without_misses, conservative_policy = study_policies(study)
     if study.repeats_are_hidden:
         check_text_alone(policy_without_misses, conservative_policy)
@@ -326,6 +304,7 @@ def prepare_data(
             [flags[k] for k in of_text],
             [conservative_flags[k] for k in of_text],
         )
+
     private_flags, private_policy = conservative_flags, conservative_policy
     # What only pi finds is redacted, so the vocabulary must not learn it either. If both have the
     # same name, they are one policy or come from one tagger, and pi_c flags all that pi flags. A
@@ -333,18 +312,14 @@ def prepare_data(
     if study.policy != study.conservative and "policy" in study.training_method.reads:
         private_policy = union_policy(policy_without_misses, conservative_policy)
         private_flags = _override_audit_canaries(study, points, private_policy(points), found=True)
+
     prepared = _prepare_parts(study, points, flags, conservative_flags)
-    if (
-        tokenizer is None
-        and public_words
-        and study.unit != "turn"
-        and not study.training_method.reads_raw
-    ):
-        texts = [p.text for p in prepared.public]
-        tokenizer = train_bpe(texts, vocab_size=study.vocab_size)
-    tokenizer = tokenizer or _train_tokenizer(
-        planted, study, form, points, private_flags, private_policy
-    )
+    if brought_tokenizer is not None:
+        tokenizer = brought_tokenizer
+    elif public_words and study.unit != "turn" and not study.training_method.reads_raw:
+        tokenizer = train_bpe([p.text for p in prepared.public], vocab_size=study.vocab_size)
+    else:
+        tokenizer = _train_tokenizer(planted, study, form, points, private_flags, private_policy)
     read = prepared.private if study.training_method.reads_redacted else prepared.all
     if study.training_method.flags_tokens:  # what pi finds is read with noise only
         read = tuple(redact(p, spans) for p, spans in zip(points, flags, strict=True))
@@ -373,6 +348,45 @@ def prepare_data(
         find_values_in_whole_point=not is_corpus(study.corpus),
         known=known,
     )
+
+
+def _refuse_nothing_to_measure_on(study: CrtStudy, evaluation: Corpus | None) -> None:
+    """Raise ``ValueError`` unless a study is measured on what it holds out or on given texts, and
+    not on both. A policy that it learns can be judged only on what it holds out."""
+    if not study.heldout:
+        if evaluation is None or study.learned:
+            why = (
+                "a policy that learns here is judged on them" if study.learned else "none is given"
+            )
+            raise ValueError(
+                f"heldout=0: must be positive unless texts to measure on are given; {why}"
+            )
+    elif evaluation is not None:
+        raise ValueError(f"heldout={study.heldout}: must be 0 where texts to measure on are given")
+
+
+def _draw_canaries(study: CrtStudy) -> tuple[tuple[str, ...], str]:
+    """The canaries of a study, and the words that carry them. An audit plants whole messages: the
+    first of each pair."""
+    if study.audited:
+        pairs = canaries.make_canary_pairs(study.canaries, seed=study.seed)
+        return tuple(value for value, _ in pairs), ""
+    if study.canaries:
+        secrets = canaries.make_canaries(study.canaries, seed=study.seed)
+        return secrets, canaries.CANARY_CARRIER
+    return (), canaries.CANARY_CARRIER
+
+
+def _load_tokenizer_and_template(study: CrtStudy) -> tuple[BpeTokenizer | None, Template]:
+    """The tokenizer of the model that a study starts from, if it brings its vocabulary, and the
+    template by which turns become text."""
+    if not study.brings_vocabulary:
+        return None, templates.template_by_name(study.template, None)
+    path = pretrained.resolve_model_path(study.init)
+    tokenizer = adapt_tokenizer(path)
+    if study.template == "chat":  # the pre-trained model's own
+        return tokenizer, templates.template_of_model(path, tokenizer)
+    return tokenizer, templates.template_by_name(study.template, tokenizer)
 
 
 def _override_audit_canaries(
