@@ -16,7 +16,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -132,76 +132,132 @@ def teach_tagger(
     if outputs.is_up_to_date(out, **recipe):
         return None
     outputs.check_output_folder(out, inputs=list(inputs.values()), force=force)
-    policy_pairs = 1
-    by: ClusterUnit = "user"
-    unread: list[LabelTask] = []
-    if not folders:
-        every = data_points.make_points(corpora.load_corpus(corpus), unit=unit)
-        users = sorted({p.user for p in every})
-        drawn = np.random.default_rng(seed).permutation(users)[: round(judging_share * len(users))]
-        judging_people = set(drawn.tolist())  # nobody is on both sides
-        teaching = [p for p in every if p.user not in judging_people]
-        judging = [p for p in every if p.user in judging_people]
-        texts = TextCounts(every)
-    else:
+    if folders:
         facts = read_label_facts(folders[0])
-        by = facts["by"]
         asked_for = json.dumps([options, outputs.hash_inputs(inputs)])
         name = hashlib.sha256(asked_for.encode()).hexdigest()
-        judging = list(read_labelled_points(corpus, folders[0], part="judge", unit=unit))
-        unread = list_unread_tasks(folders[0])
-        texts = count_texts(corpus, unit)
-        judging_people = {cluster_of(p, by) for p in judging}
-        teaching = [
-            point
-            for labels_folder in folders
-            for point in read_labelled_points(corpus, labels_folder, part="teach", unit=unit)
-            if cluster_of(point, by) not in judging_people
-        ]
-        if not any(p.secrets for p in teaching):
-            raise ValueError(
-                f"--labels: none of the {len(teaching)} turns that teach holds a secret; draw more "
-                "with 'crtlib label sample --teach'"
-            )
-        if backbone:
-            load_encoder(backbone)
-        text_registry.register_text(corpus)  # after all refusals, which must not count as judging
-        for policy_name in (name, f"{name} pi_c"):  # each is judged alone
-            policy_pairs = record_judged_pair(
-                folders[0], pi=policy_name, pi_c=policy_name, corpus_sha256=facts["corpus"]
-            )
-    tagger = train_tagger(teaching, epochs=epochs, progress=progress, **fitted)
+        texts = _read_labelled_texts(corpus, folders, facts, unit, name, backbone)
+    else:
+        texts = _split_labelled_corpus(corpus, unit, judging_share, seed)
+    tagger = train_tagger(texts.teaching, epochs=epochs, progress=progress, **fitted)
     epochs = epochs or tagger.net.epochs
     summary: dict[str, Any] = {"corpus": Path(corpus).name, "unit": unit, "epochs": epochs}
-    summary |= {**fitted, "taught_points": len(teaching), "judged_points": len(judging)}
+    summary |= {
+        **fitted,
+        "taught_points": len(texts.teaching),
+        "judged_points": len(texts.judging),
+    }
     counted: dict[str, PolicyRates] = {}
     policies = {"pi": tagger_policy(tagger), "pi_c": conservative_tagger_policy(tagger)}
     for key, policy in policies.items():
-        flags = policy(judging)
-        drawn_labels = bool(folders)
+        flags = policy(texts.judging)
         counter = rates.RateCounter(
-            policy, policy, cluster=by, texts=texts, find_values_in_whole_point=drawn_labels
+            policy,
+            policy,
+            cluster=texts.by,
+            texts=texts.counts,
+            find_values_in_whole_point=bool(folders),
         )
-        counter.add(judging, flags=flags, conservative_flags=flags)
-        counter.add_unread(points_of_tasks(unread))
-        counted[key] = counter.rates(policy_pairs=policy_pairs)
+        counter.add(texts.judging, flags=flags, conservative_flags=flags)
+        counter.add_unread(points_of_tasks(texts.unread))
+        counted[key] = counter.rates(policy_pairs=texts.policy_pairs)
         summary[key] = {
             "policy": policy.name,
             "rates": counted[key].to_json(),
             "labels": counted[key].labels_json(),
             "flagged_points": sum(
                 bool(spans) and not any(t.was_taught_by(p) for t in policy.taught_by)
-                for p, spans in zip(judging, flags, strict=True)
+                for p, spans in zip(texts.judging, flags, strict=True)
             ),
         }
-    shift = measure_shift(judging, digest_teaching_points(teaching))
+    shift = measure_shift(texts.judging, digest_teaching_points(texts.teaching))
     summary["shift"] = asdict(shift)
     if curve:
-        summary["curve"] = measure_learning_curve(teaching, by, epochs=epochs, **fitted)
+        summary["curve"] = measure_learning_curve(texts.teaching, texts.by, epochs=epochs, **fitted)
     with outputs.staged_folder(out, force=force, **recipe) as part:
         save_tagger(tagger, part)
         (part / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return TaughtTagger(tagger, counted, shift, summary)
+
+
+@dataclass(frozen=True)
+class _LabelledTexts:
+    """The labelled points that teach a tagger, and those of other people that judge it."""
+
+    teaching: Sequence[Point] = field(repr=False)
+    judging: Sequence[Point] = field(repr=False)
+    counts: TextCounts = field(repr=False)
+    """How often each text occurs."""
+    by: ClusterUnit = field(default="user", repr=False)
+    """Whose points judge together."""
+    unread: Sequence[LabelTask] = field(default=(), repr=False)
+    """Turns that were drawn to judge and that nobody read."""
+    policy_pairs: int = 1
+    """How many pairs of policies these labels have judged, with this tagger's."""
+
+
+def _split_labelled_corpus(
+    corpus: StrPath, unit: str, judging_share: float, seed: int
+) -> _LabelledTexts:
+    """The labels that a corpus came with; a share of its users, drawn at random, judges."""
+    every = data_points.make_points(corpora.load_corpus(corpus), unit=unit)
+    users = sorted({p.user for p in every})
+    drawn = np.random.default_rng(seed).permutation(users)[: round(judging_share * len(users))]
+    judging_people = set(drawn.tolist())  # nobody is on both sides
+    return _LabelledTexts(
+        teaching=[p for p in every if p.user not in judging_people],
+        judging=[p for p in every if p.user in judging_people],
+        counts=TextCounts(every),
+    )
+
+
+def _read_labelled_texts(
+    corpus: StrPath,
+    folders: Sequence[StrPath],
+    facts: Mapping[str, Any],
+    unit: str,
+    name: str,
+    backbone: str | None,
+) -> _LabelledTexts:
+    """Read the labels in folders, and note in the first that it judges a tagger.
+
+    Args:
+        corpus: The text.
+        folders: The judging part of the first judges; the teaching parts of all teach, without
+            turns of people who judge.
+        facts: The facts of the first folder.
+        unit: What one point is.
+        name: What the two policies of the tagger are called where judged pairs are listed.
+        backbone: The encoder of the tagger; it is loaded before the labels count as judging.
+
+    Raises:
+        ValueError: If no turn that teaches holds a secret.
+    """
+    by = facts["by"]
+    judging = list(read_labelled_points(corpus, folders[0], part="judge", unit=unit))
+    unread = list_unread_tasks(folders[0])
+    counts = count_texts(corpus, unit)
+    judging_people = {cluster_of(p, by) for p in judging}
+    teaching = [
+        point
+        for labels_folder in folders
+        for point in read_labelled_points(corpus, labels_folder, part="teach", unit=unit)
+        if cluster_of(point, by) not in judging_people
+    ]
+    if not any(p.secrets for p in teaching):
+        raise ValueError(
+            f"--labels: none of the {len(teaching)} turns that teach holds a secret; draw more "
+            "with 'crtlib label sample --teach'"
+        )
+    if backbone:
+        load_encoder(backbone)
+    text_registry.register_text(corpus)  # after all refusals, which must not count as judging
+    policy_pairs = 1
+    for policy_name in (name, f"{name} pi_c"):  # each is judged alone
+        policy_pairs = record_judged_pair(
+            folders[0], pi=policy_name, pi_c=policy_name, corpus_sha256=facts["corpus"]
+        )
+    return _LabelledTexts(teaching, judging, counts, by, unread, policy_pairs)
 
 
 def measure_learning_curve(

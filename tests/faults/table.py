@@ -2517,10 +2517,11 @@ MACHINE = rows(
     ("a folder of rows that stays is passed over", "crtlib.text.sorted_rows:RowSorter.__exit__",
      "ignore_errors=kind is not None", "ignore_errors=True",
      "text/test_ingest.py::test_a_folder_of_rows_that_stays_is_told"),
-    ("labels judge before damage is found", "confide.screening.teaching:teach_tagger",
-     "        judging = list(read_labelled_points(",
-     "        record_judged_pair(folders[0], pi=name, pi_c=name, corpus_sha256=facts[\"corpus\"])\n"
-     "        judging = list(read_labelled_points(",
+    ("labels judge before damage is found",
+     "confide.screening.teaching:_read_labelled_texts",
+     "    judging = list(read_labelled_points(",
+     "    record_judged_pair(folders[0], pi=name, pi_c=name, corpus_sha256=facts[\"corpus\"])\n"
+     "    judging = list(read_labelled_points(",
      "screening/test_teaching.py::test_several_sets_of_labels_teach_and_the_first_judges"),
 )
 
