@@ -38,6 +38,7 @@ import transformers
 from transformers.trainer_utils import TrainOutput
 
 from confide import recipes
+from confide.recipes import Recipe
 from confide.release import certify, file_sources
 from confide.text import registry_units
 from confide.training import study_of_text
@@ -224,21 +225,8 @@ class SessionTrainer(_TrainerBehind):
             if evaluation is not None:
                 unit = (options | own).get("unit", "turn")
                 _refuse_trained_messages(evaluation, options["corpus"], unit)
-            readable = _readable(options | own, own)
-            if "clip_norm" not in readable and args.max_grad_norm not in (0.0, 1.0, None):
-                raise ValueError(
-                    f"max_grad_norm={args.max_grad_norm}: must be left out; method "
-                    f"{readable['method']} clips no gradient"
-                )
-            told = recipes.make_recipe(readable)
-            if args.bf16 and methods.method_by_name(told.method).noise:
-                raise ValueError(
-                    f"bf16=True: must be False where noise is added: {study_of_text.WHY_FLOAT32}"
-                )
-            # A value that a Trainer sets although nobody chose it may have no effect.
-            chosen = told.model_fields_set - ({"learning_rate", "batch_size"} - own.keys())
             self.session = Session(
-                type(told).model_construct(_fields_set=chosen, **dict(told)),
+                _recipe_of_options(options | own, own, args),
                 evaluation=evaluation,
                 completions_alone=completions_alone,
                 optimizer=_optimizer_of_arguments(args),
@@ -575,6 +563,25 @@ def _readable(options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, A
     fields = recipes.recipe_for_method(method).model_fields
     kept = {n: x for n, x in options.items() if n in fields or n in own}
     return {n: x for n, x in kept.items() if kept.get("lora") or not n.startswith("lora")}
+
+
+def _recipe_of_options(options: Mapping[str, Any], own: Mapping[str, Any], args: Any) -> Recipe:
+    """The recipe that options make, of which those in ``own`` were given explicitly. Raises
+    ``ValueError`` for arguments of a Trainer that its method cannot honour."""
+    readable = _readable(options, own)
+    if "clip_norm" not in readable and args.max_grad_norm not in (0.0, 1.0, None):
+        raise ValueError(
+            f"max_grad_norm={args.max_grad_norm}: must be left out; method "
+            f"{readable['method']} clips no gradient"
+        )
+    told = recipes.make_recipe(readable)
+    if args.bf16 and methods.method_by_name(told.method).noise:
+        raise ValueError(
+            f"bf16=True: must be False where noise is added: {study_of_text.WHY_FLOAT32}"
+        )
+    # A value that a Trainer sets although nobody chose it may have no effect.
+    chosen = told.model_fields_set - ({"learning_rate", "batch_size"} - own.keys())
+    return type(told).model_construct(_fields_set=chosen, **dict(told))
 
 
 # --------------------------------------------------------------------------- model and text

@@ -196,18 +196,7 @@ def ingest_sources(
             )
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
-    if not sources:
-        raise ValueError("SOURCE: is missing; name a file, a folder or hub:owner/name")
-    plans: list[IngestSource] = []
-    for path in [os.fspath(source) for source in sources]:
-        if "://" in path:
-            raise ValueError(f"{path}: is a URL, must be a local file or folder, or hub:owner/name")
-        if not path.startswith("hub:"):
-            _refuse_screened_text(path)
-        name = path if path.startswith("hub:") else Path(path).absolute().name
-        same = sum(plan.name.partition(" (")[0] == name for plan in plans)
-        form = readers.format_by_name(path) if options.format == "auto" else options.format
-        plans.append(IngestSource(path, f"{name} ({same + 1})" if same else name, form, options))
+    plans = _name_sources([os.fspath(source) for source in sources or ()], options)
     for plan in plans:
         plan.settle_columns()  # before hashing all of it: it may be endless, or not a table
     inputs = {
@@ -250,6 +239,24 @@ def ingest_sources(
             rewritten=counted["rewritten"],
         )  # fmt: skip
     return IngestSummary(*told, **counted, facts=counts, notes=notes)
+
+
+def _name_sources(paths: Sequence[str], options: IngestOptions) -> list[IngestSource]:
+    """The sources at these paths, each with its format and a name of its own for messages. Raises
+    ``ValueError`` if there is none, and for a URL or a text that was screened."""
+    if not paths:
+        raise ValueError("SOURCE: is missing; name a file, a folder or hub:owner/name")
+    plans: list[IngestSource] = []
+    for path in paths:
+        if "://" in path:
+            raise ValueError(f"{path}: is a URL, must be a local file or folder, or hub:owner/name")
+        if not path.startswith("hub:"):
+            _refuse_screened_text(path)
+        name = path if path.startswith("hub:") else Path(path).absolute().name
+        same = sum(plan.name.partition(" (")[0] == name for plan in plans)
+        form = readers.format_by_name(path) if options.format == "auto" else options.format
+        plans.append(IngestSource(path, f"{name} ({same + 1})" if same else name, form, options))
+    return plans
 
 
 def _write_columns_read(frame: Any, path: Path, options: IngestOptions) -> None:
