@@ -441,7 +441,7 @@ def find_largest_runs(
 def describe_size_of_figure(figure: Mapping[str, Any], corpus: str) -> str:
     """The size at which a figure of a paper is shown here on one of its corpora, from the recorded
     tables that ``figures.yml`` names. The paper's size means its dialogues, its width and its
-    epochs, with enough seeds at every point."""
+    epochs, with enough seeds at every point; a smaller size says where it has fewer seeds."""
     if figure.get("exact"):
         return "exact"
     everywhere = runs_of_figure(figure)
@@ -452,9 +452,10 @@ def describe_size_of_figure(figure: Mapping[str, Any], corpus: str) -> str:
         names = sorted({corpus_label(c) for c in everywhere.corpus})
         return f"other corpus ({', '.join(names)})"
     shares, top = find_largest_runs(figure, runs)
-    if shares["dialogues"] < 1 or shares["hidden"] < 1:
-        return f"smaller ({shares['dialogues']:.2g} of the {figure.get('unit', 'dialogues')})"
     seeds = top.groupby(["method", "gamma"]).seed.nunique()
+    if shares["dialogues"] < 1 or shares["hidden"] < 1:
+        few = {1: ", one seed", 2: ", two seeds"}.get(int(seeds.min()), "")
+        return f"smaller ({shares['dialogues']:.2g} of the {figure.get('unit', 'dialogues')}{few})"
     enough = int((seeds >= statistics.MIN_SEEDS).sum())
     absent = len({*zip(runs.method, runs.gamma, strict=True)}) - len(seeds)
     if shares["epochs"] == 1 and enough == len(seeds) and not absent:

@@ -469,6 +469,10 @@ def test_a_figure_is_at_the_papers_size_only_with_its_dialogues_width_epochs_and
     assert ledger.describe_size_of_figure(figure | {"hidden": 128}, "customersim").startswith(
         "smaller"
     )
+    once = {"tables": ["axis_laptop"], "metric": "test_ppl_words", "epochs": {"sgd": 9}}
+    assert ledger.describe_size_of_figure(figure | once, "customersim") == (
+        "smaller (0.67 of the dialogues, one seed)"
+    )
     longer = ledger.describe_size_of_figure(
         figure | {"epochs": {"sgd": 24, "crt": 24}}, "customersim"
     )
