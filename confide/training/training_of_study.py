@@ -296,7 +296,7 @@ def _settings_in_force(study: CrtStudy, phases: Sequence[Phase]) -> dict[str, An
     if not study.lora:
         idle |= {"lora_alpha", "lora_targets"}
     if study.split == "coin":  # holds out two tenths; not of a simulation
-        idle |= {"heldout", "variety"}
+        idle |= {"heldout", "search_block", "variety"}
     of_screening: dict[str, Any] = {}
     if screening is not None:
         of_screening = {n: screening[n] for n in ("policy", "conservative", "gamma", "dedup")}

@@ -53,7 +53,7 @@ def test_every_name_is_resolved():
         ({"shows": "rep-2"}, "toy"),  # 200 dialogues of 4.4 million
         ({"shows": "crt-3"}, "partly"),  # 10,000 of 10,000 dialogues, 3 of 50 epochs
         ({"shows": "crt-3", "claim": "crt-f3-rise"}, "partly"),  # four seeds decide it there
-        ({"shows": "crt-3", "claim": "crt-f3-sdp"}, "toy"),  # decided with 300 dialogues alone
+        ({"shows": "crt-3", "claim": "crt-f3-sdp"}, "partly"),  # decided with a tenth of the size
         ({"shows": "crt-settings"}, "works"),  # three seeds with a tenth of the dialogues
         ({"shows": "rep-5", "claim": "rep-f5-fit"}, "toy"),  # decided by 60 dialogues of 322,000
         ({"shows": "hush-1-plans", "claim": "hush-noise-arxiv"}, "works"),
