@@ -81,7 +81,7 @@ def test_every_profile_trains_every_method_on_customersim():
 @pytest.mark.parametrize("corpus", SIZES)
 def test_the_corpora_are_large_enough_for_every_profile(corpus):
     """The search has a block of its own, of the same size if none is given; labelled dialogues are
-    one more."""
+    one more. What is left gives an attack its secrets that were not trained on."""
     for name in PROFILES:
         for section in ("crt", "tuning"):
             settings = load_settings(section, name)
@@ -91,7 +91,7 @@ def test_the_corpora_are_large_enough_for_every_profile(corpus):
                 continue
             size = part.dialogues + 2 * part.heldout
             needed = size + (part.search_block or size) + part.labelled
-            assert needed <= SIZES[corpus], (name, section, needed)
+            assert needed + 100 <= SIZES[corpus], (name, section, needed)
         part = load_settings("screening", name).data.get(corpus)
         needed = 2 * (1 + 2 * part.heldout) + part.labelled if part else 0
         assert needed <= SIZES[corpus], (name, "screening")
