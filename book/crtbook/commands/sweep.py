@@ -37,7 +37,7 @@ def sweep(
         NAME: Sweep: crt, tuning, authors, start, carriers, axis, leakage, people, abstracts,
             secrets, words, tuned_words, games or screening.
         --profile: Profile: quick, laptop, at_hand, paper, paper_lstm, converged, settled,
-            smollm2 or h100.
+            tenth, smollm2 or h100.
         --set NAME=VALUE: A setting, such as seeds=1; repeatable.
     Speed and memory:
         --workers: Number of processes.
