@@ -152,7 +152,9 @@ def test_a_project_runs_the_path_and_stops_where_people_label(run, tmp_path):
     done = json.dumps(exported(known, "project/labels"))
     (tmp_path / "project" / "labels-ann-20260301.json").write_text(done)
     printed = run("run", "project", "--until", "train")
-    assert "differential privacy" in printed, printed.splitlines()[-8:]
+    # Which one follows from the labels, which the operating system draws.
+    promised = ("differential privacy", "Bayesian confidentiality")
+    assert any(words in printed for words in promised), printed.splitlines()[-8:]
     again = run("run", "project", "--until", "train")
     assert [line for line in again.splitlines() if not line.startswith("crtlib ")][-4:] == [
         "labels: up to date",
