@@ -265,7 +265,7 @@ def refusal_of_any(line: str, kind: str) -> str:
     "model: a ... draws in layer 'h.0', by ... clip norms"
     """
     line = line.replace(kind, "...").replace("base_model.model.", "")
-    return re.sub(r"by [\d.e+-]+ clip norms", "by ... clip norms", line)
+    return re.sub(r"by [\d.e+-]+ (clip norms|of its size)", r"by ... \1", line)
 
 
 def page_of_rows(rows: list[dict[str, Any]]) -> str:

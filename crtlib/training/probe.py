@@ -67,10 +67,13 @@ def refuse_mixing(
     """Refuse a model that noise would not cover, before it has read any text.
 
     A model for next tokens is refused if its settings state that it looks ahead, because it would
-    be read without a mask of its padding. All others read random tokens, never a text.
+    be read without a mask of its padding. All others read random tokens, never a text. One for next
+    tokens is also refused if later tokens change what it says of earlier ones: its losses would be
+    those of a model that has seen what it predicts.
 
-    First, the clipped sum of a batch of short texts (``SHORT_TEXT_TOKENS``) is taken twice, which
-    finds random draws, and compared with the sum of what each text adds alone. Without clipping, it
+    First, the clipped sum of a batch of short texts (``SHORT_TEXT_TOKENS``) is taken twice. Random
+    draws show in torch's generators, even if they rarely have an effect, or in a difference. The
+    sum is compared with the sum of what each text adds alone. Without clipping, it
     is compared with the gradients that autograd takes from the model's own logits for each text
     alone, unpadded. This also finds a loss that is not the model's own, as with a head that scales.
     Then the comparisons are repeated on a batch of long texts (:func:`long_text_tokens`): a short
@@ -109,7 +112,8 @@ def refuse_mixing(
     longest = longest_tried_tokens(model, max_text_tokens)
     name, device = type(interface.unwrap_model(model)).__name__, interface.device_of(model)
     allowed = CPU_TOLERANCE if is_host(device) else GPU_TOLERANCE
-    if interface.is_causal(model) and (layer := _layer_that_looks_ahead(model)):
+    causal = interface.is_causal(model)
+    if causal and (layer := _layer_that_looks_ahead(model)):
         raise ValueError(
             f"model: a {name} looks ahead in layer {layer!r}, so that it would read padding: must "
             "be a causal model (config.json: is_decoder true)"
@@ -117,7 +121,7 @@ def refuse_mixing(
     batches = [[min(n, longest) for n in SHORT_TEXT_TOKENS]]
     if longest > max(SHORT_TEXT_TOKENS):
         batches.append(long_text_tokens(longest))
-    passes = 2 + sum(2 + 2 * len(lengths) for lengths in batches)
+    passes = 2 * causal + 2 + sum(2 + 2 * len(lengths) for lengths in batches)
     with (
         with_perturbed_weights(model),
         _errors_in_one_line(name),
@@ -125,14 +129,23 @@ def refuse_mixing(
     ):
         bits_before = sums_of_saved_tensors(model)
         texts = texts_to_read(model, batches[0])
+        generators_before = generator_states(device)
         first, clip_norm = _clipped_sum_of_batch(model, texts)
+        drawn = not torch.equal(generators_before, generator_states(device))
         again, _ = _clipped_sum_of_batch(model, texts, clip_norm)
         bar.update(2)
-        if (by := distance_in_clip_norms(first, again, clip_norm)) > allowed:
+        if drawn or distance_in_clip_norms(first, again, clip_norm) > allowed:
             raise ValueError(
-                f"model: a {name} draws random numbers of its own, which moves a sum by {by:.2g} "
-                "clip norms: no run could resume from its checkpoint; must be built without noise"
+                f"model: a {name} draws random numbers of its own: no run could resume from its "
+                "checkpoint; must be built without noise"
             )
+        if causal:
+            ahead = partial(_effect_of_later_tokens, model, max(texts, key=len)[:-1], bar)
+            if (by := distance_beyond_rounding(model, ahead, allowed)) > allowed:
+                raise ValueError(
+                    f"model: a {name} looks ahead: later tokens move what it predicts from earlier "
+                    f"ones by {by:.2g} of its size; must be a causal model"
+                )
         effect = partial(_effect_of_company, model, texts, clip_norm, bar)
         if (by := distance_beyond_rounding(model, effect, allowed)) > allowed:
             raise ValueError(
@@ -201,6 +214,27 @@ def _layer_that_looks_ahead(model: nn.Module) -> str | None:
         if decoder is False or (decoder is None and getattr(module, "is_causal", None) is False):
             return str(name)
     return None
+
+
+def generator_states(device: torch.device) -> Tensor:
+    """The states of torch's generators, of the host's and the device's, one after the other."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return torch.cat(states)
+
+
+def _effect_of_later_tokens(model: nn.Module, text: Tensor, bar: tqdm[Any]) -> float:
+    """How much the second half of a text moves the logits of the first, in their own size."""
+    unwrapped = interface.unwrap_model(model)
+    half = len(text) // 2
+    with torch.no_grad():
+        alone, followed = (
+            unwrapped(input_ids=read[None], use_cache=False).logits[0, :half]
+            for read in (text[:half], text)
+        )
+    bar.update(2)
+    return _norm([followed - alone]) / max(_norm([alone]), 1e-12)
 
 
 def random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:

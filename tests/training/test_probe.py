@@ -240,6 +240,13 @@ def noisy(model):
     return model
 
 
+def rarely_noisy(model):
+    """A router that draws, and whose draws have an effect near ties only."""
+    layer = model.model.layers[0].mlp
+    layer.register_forward_hook(lambda _, x, out: out + 0 * torch.rand_like(out))
+    return model
+
+
 def looks_back(model):
     """Attention over padding in one layer: each token sees the mean of all that follow it."""
     layer = model.model.layers[1]
@@ -319,6 +326,7 @@ MIXES = {
     "positions by the longest": lambda: by_longest(tiny("llama")),
     "a norm over the batch": lambda: normalised(tiny("llama")),
     "a router that draws": lambda: noisy(tiny("llama")),
+    "a router whose draws rarely matter": lambda: rarely_noisy(tiny("llama")),
     "padding is seen in one layer": lambda: looks_back(tiny("llama")),
     "a scaled head": lambda: scaled(tiny("llama")),
     "adapters that start at zero": lambda: product(pretrained.with_lora(tiny("llama"), 2, seed=0)),
@@ -358,6 +366,19 @@ def test_an_encoder_is_refused_as_a_model_for_next_tokens(kind):
     """Whatever its weights hide from texts that are tried: it would see padding."""
     with pytest.raises(ValueError, match=r"looks ahead in layer .* must be a causal model"):
         refuse_mixing(tiny(kind), max_text_tokens=48)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "cpmant"])
+def test_a_model_that_later_tokens_move_is_refused(kind):
+    """A CPM-Ant is clipped one text after the other, so nothing else shows that it looks ahead."""
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2}
+    if kind == "cpmant":
+        sizes = {"dim_head": 4, "dim_ff": 24, "prompt_length": 4, "dropout_p": 0.0}
+    model = tiny(kind, **sizes)
+    if kind == "gpt2":
+        model.transformer.h[0].register_forward_hook(lambda layer, x, y: y + y.mean(1, True))
+    with pytest.raises(ValueError, match=r"looks ahead: later tokens move .* by \S+ of its size"):
+        refuse_mixing(model, max_text_tokens=48)
 
 
 def test_a_decoder_of_the_same_kind_is_let_through():
