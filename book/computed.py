@@ -87,8 +87,13 @@ GROUPS = {
 """Where a finding was measured, in the order in which its figure lists it."""
 LARGE = 10_000
 SIMULATED = "customersim"
-WHERE_SHORT = {"schema_guided": "Schema-Guided", "multiwoz": "MultiWOZ", "wikitext2": "WikiText-2",
-               "wikitext2_cut": "WikiText-2"}  # fmt: skip
+WHERE_SHORT = {
+    "schema_guided": "Schema-Guided",
+    "multiwoz": "MultiWOZ",
+    "multiwoz_held_out": "MultiWOZ, all domains",
+    "wikitext2": "WikiText-2",
+    "wikitext2_cut": "WikiText-2",
+}
 
 
 def select_rows_of_finding(finding: dict[str, Any], table: pd.DataFrame) -> pd.DataFrame:

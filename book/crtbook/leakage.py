@@ -27,6 +27,7 @@ from crtbook.study import Desk, Row, Study
 from crtbook.tables import STUDIES
 from crtlib.accounting import privacy_cost, secret_protection
 from crtlib.attacks import leakage
+from crtlib.attacks.leakage import TokenScores
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_changes, regex_policies
@@ -133,7 +134,7 @@ class LeakageStudy(Study):
     def cost(self) -> float:
         """CPU seconds: training, and a report at each snapshot."""
         width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
-        reports = len(self.snapshots) * (1.5 + self.left_out)
+        reports = 0.5 + len(self.snapshots) * (0.8 + self.left_out)
         per_text = 2.2 if self.corpus in PROSE else 1.0  # longer, and with a larger vocabulary
         trainings = 1 + self.left_out + len(self.left_out_at)
         epochs = trainings * self.epochs + reports
@@ -330,6 +331,8 @@ def train_run(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
     from its checkpoint has it as well. A metric of several items has names ``metric/item``."""
     d = draw_data(study)
     public = public_model(study, d, desk.device)
+    documents = leakage.tokenise_documents(d.points, d.tokenizer)
+    public_scores = leakage.score_documents(public, documents, bos=d.tokenizer.bos)
     ready = screen_points(study, d.points)
     phases = schedule_phases(study, ready) if study.training_method.trains else []
 
@@ -337,7 +340,7 @@ def train_run(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
         if epoch not in study.snapshots:
             return {}
         past = [p for p in phases if p.epoch <= epoch]
-        return _measure_snapshot(study, d, model, public, epoch, past, desk.device)
+        return _measure_snapshot(study, d, model, public_scores, epoch, past, desk.device)
 
     if not study.training_method.trains:
         return d, TrainingRun(
@@ -388,13 +391,24 @@ def _measure_snapshot(
     study: LeakageStudy,
     d: Data,
     model: nn.Module,
-    public: nn.Module,
+    public_scores: TokenScores,
     epoch: int,
     past: Sequence[Phase],
     device: str,
 ) -> dict[str, float]:
-    """What a snapshot shows, by metric; for each unique sequence as ``metric/item``."""
-    page = make_report(study, d, model, public)
+    """What a snapshot shows, by metric; for each unique sequence as ``metric/item``.
+
+    It is the report of :func:`make_report`, of scores by the public model that are the same at each
+    snapshot, and of one reading by the model that also says how sure it is.
+    """
+    documents = leakage.tokenise_documents(d.points, d.tokenizer)
+    scores, next_perplexity = mitigations.score_with_next_perplexity(
+        model, documents, bos=d.tokenizer.bos
+    )
+    every_token = [np.ones(len(document.tokens), dtype=bool) for document in documents]
+    empty = len(d.points) - len(documents)
+    reading = leakage.ScoredPoints(documents, scores, every_token, empty, public_scores)
+    page = leakage.measure_leakage_of_chunks(model, d.tokenizer, [reading], k=1)
     alone = page.unique()
     clean = study.policy == "none" and not study.training_method.deduplicates
     texts = (p if clean else redact(p, p.secrets) for p in d.heldout)
@@ -418,7 +432,7 @@ def _measure_snapshot(
         facts |= _measure_without_owners(study, d, model, page, device)
     words = [d.tokenizer.decode(w) for w in alone.tokens]
     facts["punctuation"] = np.mean([bool(PUNCTUATION.search(w)) for w in words]) if words else None
-    facts |= _measure_answers(study, d, model, page)
+    facts |= _measure_answers(study, d, model, page, next_perplexity)
     if study.detail:
         facts |= {f"unique_length/{k}": float(v) for k, v in enumerate(alone.length)}
         facts |= {f"unique_perplexity/{k}": min(v) for k, v in enumerate(alone.perplexities)}
@@ -426,25 +440,30 @@ def _measure_snapshot(
 
 
 def _measure_answers(
-    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport
+    study: LeakageStudy,
+    d: Data,
+    model: nn.Module,
+    page: leakage.LeakageReport,
+    next_perplexity: Sequence[np.ndarray],
 ) -> dict[str, float]:
     """Held-out accuracy among three guesses. With ``detail`` also what an interface costs that does
     not answer above a perplexity, and the share of unique sequences that remain."""
     held = leakage.tokenise_documents(d.heldout, d.tokenizer)
-    scores = leakage.score_documents(model, held, bos=d.tokenizer.bos)
+    scores, next_perplexity_of_held = mitigations.score_with_next_perplexity(
+        model, held, bos=d.tokenizer.bos
+    )
     ranks = np.concatenate(scores.ranks)
     facts = {"acc_top_3": float((ranks[ranks != leakage.NO_CONTEXT_RANK] < 3).mean())}
     if not study.detail:
         return facts
     left, cost = (
         mitigations.harden_interface(
-            texts,
-            text_scores,
-            mitigations.next_perplexity(model, texts, bos=d.tokenizer.bos),
-            k=1,
-            thresholds=THRESHOLDS,
+            texts, text_scores, perplexity, k=1, thresholds=THRESHOLDS
         ).set_index("threshold")
-        for texts, text_scores in ((page.documents, page.scores), (held, scores))
+        for texts, text_scores, perplexity in (
+            (page.documents, page.scores, next_perplexity),
+            (held, scores, next_perplexity_of_held),
+        )
     )
     for line in THRESHOLDS:
         facts[f"acc_above_threshold_{line:g}"] = cost.accuracy[line]

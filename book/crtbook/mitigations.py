@@ -29,6 +29,7 @@ from crtlib.attacks.leakage import (
     TokenScores,
     deduplicate_texts,
     find_runs,
+    score_documents,
     sequence_features,
 )
 from crtlib.checks import check_allowed
@@ -36,20 +37,27 @@ from crtlib.models import generation, interface, scoring
 from crtlib.text.records import Point, Secret
 
 
-def next_perplexity(
+def score_with_next_perplexity(
     model: nn.Module, documents: Sequence[Document], *, bos: int | None
-) -> list[np.ndarray]:
-    """Perplexity (exponential of the entropy) of the model's next-token distribution at each token:
-    low where the model is sure of its guess, whatever the true token is. It is 1 where there is no
-    context, because nothing is answered there anyway."""
+) -> tuple[TokenScores, list[np.ndarray]]:
+    """The scores of :func:`crtlib.attacks.leakage.score_documents`, and the perplexity (exponential
+    of the entropy) of the model's next-token distribution at each token, in one reading.
 
-    def measure(logprobs: Tensor, _: Tensor) -> tuple[Tensor]:
-        return (torch.special.entr(logprobs.exp()).sum(-1).double().exp(),)
+    The perplexity is low where the model is sure of its guess, whatever the true token is. It is 1
+    where there is no context, because nothing is answered there anyway.
+    """
+
+    def measure(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        # A token that cannot come has a log-probability of minus infinity, and no share.
+        surprise = logprobs.clamp_min(torch.finfo(logprobs.dtype).min)
+        entropy = -(logprobs.exp() * surprise).sum(-1)
+        return (*scoring.score_targets(logprobs, targets), entropy.double().exp())
 
     texts, place = deduplicate_texts(documents, bos)
-    (values,) = scoring.map_token_distributions(model, texts, measure)
+    logprobs, ranks, perplexities = scoring.map_token_distributions(model, texts, measure)
+    scores = score_documents(lambda _: (logprobs, ranks), documents, bos=bos)
     lead = np.ones(int(bos is None))
-    return [np.concatenate([lead, values[i]]) for i in place]
+    return scores, [np.concatenate([lead, perplexities[i]]) for i in place]
 
 
 def harden_interface(
@@ -62,8 +70,9 @@ def harden_interface(
     flush: bool = True,
     min_length: int = 1,
 ) -> DataFrame:
-    """API hardening (Section 6.1): give no answer where ``perplexity`` (:func:`next_perplexity`) is
-    above a threshold. One row for each threshold, after one row without any.
+    """API hardening (Section 6.1): give no answer where ``perplexity``, that of
+    :func:`score_with_next_perplexity`, is above a threshold. One row for each threshold, after one
+    row without any.
 
     ``answered`` is the share of tokens for which an answer is given, ``accuracy`` the share guessed
     (no answer is no guess), ``unique`` what the report still finds, ``longest`` its longest

@@ -36,7 +36,9 @@ class Head:
 
     def logits(self, h: Tensor) -> Tensor:
         """(..., hidden) -> (..., vocabulary)."""
-        z = F.linear(h, self.weight, self.bias) * self.scale
+        z = F.linear(h, self.weight, self.bias)
+        if self.scale != 1.0:
+            z = z * self.scale
         return z if self.softcap is None else (z / self.softcap).tanh() * self.softcap
 
 

@@ -60,14 +60,18 @@ def token_scores(
     if device is not None:
         model.to(device)
 
-    def measure(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        of_target = logprobs.gather(1, targets[:, None])
-        likelier = (logprobs > of_target).sum(1)  # a model that diverged (nan) is never right
-        likelier = likelier.masked_fill(of_target[:, 0].isnan(), logprobs.shape[1])
-        return of_target[:, 0].double(), likelier
-
-    logprobs, ranks = map_token_distributions(model, sequences, measure)
+    logprobs, ranks = map_token_distributions(model, sequences, score_targets)
     return logprobs, ranks
+
+
+def score_targets(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The log-probability of each target (n,), in float64, and how many tokens are likelier (n,),
+    in int64. ``logprobs`` has shape (n, V), ``targets`` (n,)."""
+    of_target = logprobs.gather(1, targets[:, None])
+    likelier = (logprobs > of_target).sum(1, dtype=torch.int32)  # half the time of int64
+    # A model that diverged (nan) is never right.
+    likelier = likelier.masked_fill(of_target[:, 0].isnan(), logprobs.shape[1])
+    return of_target[:, 0].double(), likelier.long()
 
 
 @torch.no_grad()

@@ -271,7 +271,8 @@ def test_runs_are_what_the_model_says_token_by_token(memorised):
 
 def test_hardening_costs_accuracy_and_hides_sequences(memorised):
     found = leakage.measure_leakage(memorised, BPE, PLANTED, k=1)
-    sure = mitigations.next_perplexity(memorised, found.documents, bos=BPE.bos)
+    scores, sure = mitigations.score_with_next_perplexity(memorised, found.documents, bos=BPE.bos)
+    assert all(map(np.array_equal, scores.ranks, found.scores.ranks))
     strict = {"k": 1, "thresholds": [20, 2, 1.05, 0]}
     table = mitigations.harden_interface(found.documents, found.scores, sure, **strict)
     assert table.accuracy[0] == pytest.approx(found.accuracy)
@@ -287,10 +288,10 @@ def test_next_perplexity_is_that_of_the_distribution(memorised):
     _, logprobs = generation.read_prefix(memorised, [BPE.bos, *some[2].tokens[:4]])
     p = logprobs[0].double().exp()
     expected = float(torch.exp(-(p * p.log()).sum()))
-    values = mitigations.next_perplexity(memorised, some, bos=BPE.bos)
+    _, values = mitigations.score_with_next_perplexity(memorised, some, bos=BPE.bos)
     assert values[2][4] == pytest.approx(expected, rel=1e-4)
     assert [len(v) for v in values] == [len(d.tokens) for d in some]
-    bare = mitigations.next_perplexity(memorised, some, bos=None)
+    _, bare = mitigations.score_with_next_perplexity(memorised, some, bos=None)
     assert bare[2][0] == 1 and len(bare[2]) == len(some[2].tokens)
 
 
@@ -301,7 +302,7 @@ def test_texts_beyond_the_context_are_windowed_and_counted():
     found = leakage.measure_leakage(model, BPE, points, k=1)
     assert (found.windowed, found.empty, len(found.documents)) == (1, 1, 2)
     assert not np.isnan(np.concatenate(found.scores.logprobs)).any()
-    sure = mitigations.next_perplexity(model, found.documents, bos=BPE.bos)
+    _, sure = mitigations.score_with_next_perplexity(model, found.documents, bos=BPE.bos)
     assert [len(x) for x in sure] == [len(x) for x in found.scores.ranks]
     assert all((np.asarray(x) > 1).all() for x in sure)
     assert measure_report_recall(model, found, bos=BPE.bos).planted == 0
