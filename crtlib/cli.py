@@ -37,6 +37,7 @@ from typing import Any
 
 import click
 
+from crtlib.arguments import written_as_options
 from crtlib.checks import (
     DISK_FULL_ERRNOS,
     MACHINE_ERRNOS,
@@ -211,6 +212,7 @@ class Command(click.Command):
             the first, as ``recipe``), and to a name for messages, such as "method crt". Called with
             ``None`` it gives the options of every method. Without it the options are the
             function's.
+        renamed: The option for each argument that the library calls otherwise; messages name it.
     """
 
     def __init__(
@@ -219,8 +221,10 @@ class Command(click.Command):
         name: str,
         function: Callable[..., Any],
         choose_options: OptionChooser | None = None,
+        renamed: Mapping[str, str] | None = None,
     ) -> None:
         self.program, self.function, self.choose_options = program, function, choose_options
+        self.renamed = renamed or {}
         text = SECTION_HEADING.split(inspect.getdoc(function) or "")[0].strip()
         first = " ".join(text.partition("\n\n")[0].split())  # shown uncut beside its name
         super().__init__(name, help=text, short_help=first, context_settings=HELP_WIDTH)
@@ -297,9 +301,8 @@ class Command(click.Command):
         typed = self.typed_values(ctx, ctx.params.keys() - OutputOptions.model_fields.keys())
         (model, *_), whose = self._choose_models(typed)
         values = validate_options(model, typed, whose)
-        if self.choose_options is None:
-            return partial(self.function, **dict(values))
-        return partial(self.function, recipe=values)
+        given = dict(values) if self.choose_options is None else {"recipe": values}
+        return partial(written_as_options(self.renamed)(self.function), **given)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {
@@ -368,7 +371,8 @@ class Program(_CommandGroup):
         commands: The name of each command, and the module of ``package`` that has it, which is
             imported when the command is needed. There the command is a function of that name, or a
             sentence and a dict of several functions. If its options depend on each other, the
-            module's ``OPTION_CHOOSERS`` has its ``choose_options`` (:class:`Command`).
+            module's ``OPTION_CHOOSERS`` has its ``choose_options``, and ``RENAMED_ARGUMENTS`` has
+            its ``renamed`` where it needs one (:class:`Command`).
         version: What ``--version`` prints.
         about: The first line of ``--help``.
     """
@@ -390,12 +394,15 @@ class Program(_CommandGroup):
 
     def _load_command(self, name: str) -> click.Command:
         module = importlib.import_module(f"{self.package}.{self.names[name]}")
-        declared = getattr(module, name)
+        declared, renamed = getattr(module, name), getattr(module, "RENAMED_ARGUMENTS", {})
         if not isinstance(declared, tuple):
-            return Command(self, name, declared, getattr(module, "OPTION_CHOOSERS", {}).get(name))
+            chooser = getattr(module, "OPTION_CHOOSERS", {}).get(name)
+            return Command(self, name, declared, chooser, renamed.get(name))
         about, functions = declared
+        full = {part: f"{name} {part}" for part in functions}
         parts: dict[str, click.Command] = {
-            part: Command(self, f"{name} {part}", function) for part, function in functions.items()
+            part: Command(self, full[part], function, renamed=renamed.get(full[part]))
+            for part, function in functions.items()
         }
         return _CommandGroup(name, parts, help=about, no_args_is_help=True)
 

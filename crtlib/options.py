@@ -41,6 +41,7 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
+from crtlib.arguments import flag_of, option_of
 from crtlib.checks import ParameterError
 
 SECTION_HEADING = re.compile(r"^([A-Z][\w ]*):\n(?= )", re.MULTILINE)
@@ -117,17 +118,12 @@ def option(
     return Field(default, json_schema_extra={"option": said})
 
 
-def flag_of(name: str) -> str:
-    """How an option is written on the command line; ``for_`` is ``--for``."""
-    return "--" + name.rstrip("_").replace("_", "-")
-
-
 class InvalidOption(ParameterError):
     """One mistake: the option's name, what is wrong, and the value that was given."""
 
     def __init__(self, name: str, what: str, given: str = "") -> None:
         self.name, self.what, self.given = name, what, " ".join(given[:80].split())
-        self.flag = flag_of(name)  # an argument of a command has none
+        self.flag = flag_of(option_of(name))  # an argument of a command has none
         super().__init__(f"{name}{'=' if self.given else ''}{self.given}: {what}")
 
     def __reduce__(self) -> tuple[Any, ...]:  # a worker process raises it as well
@@ -137,9 +133,8 @@ class InvalidOption(ParameterError):
 class OptionWouldHelp(ValueError):
     """An input cannot be used as it is; the message says which of ``names`` would resolve it.
 
-    The names are those of options as a command's function has them (``no_users``); the message
-    writes them as on a command line (``--no-users``). Whoever reads options from elsewhere, such as
-    a file of settings, can say what they are called there."""
+    The names are those of options as a command's function has them (``no_users``). Whoever reads
+    options from elsewhere, such as a file of settings, can say what they are called there."""
 
     def __init__(self, message: str, *names: str) -> None:
         self.names = names

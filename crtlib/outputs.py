@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from crtlib.arguments import argument, argument_error
 from crtlib.checks import DamagedError, printable, raise_machine_fault
 from crtlib.files import (
     StrPath,
@@ -239,9 +240,10 @@ def check_output_file(
     path = _nonempty_path(path)
     _refuse_input_as_output(path, inputs)
     if path.exists() and (what := why_not_regular(path)):
-        raise ValueError(f"--out: {path} {what}")
+        raise argument_error("out", f"{path} {what}")
     if path.exists() and not force:
-        raise ValueError(f"--out: {path} exists; choose another name or --force")
+        overwrite = argument("force", True)
+        raise argument_error("out", f"{path} exists; choose another name or {overwrite}")
     _check_can_create(path)
     return path
 
@@ -249,16 +251,16 @@ def check_output_file(
 def _check_can_create(path: Path) -> None:
     """Refuse a path that could not be created, before the work rather than after it."""
     if path.is_symlink() and not path.exists():
-        raise ValueError(f"--out: {path} is a link to nothing")
+        raise argument_error("out", f"{path} is a link to nothing")
     above = next((p for p in path.absolute().parents if os.path.lexists(p)), Path("/"))
     if not above.is_dir():
-        raise ValueError(f"--out: {path} is in {above}, which is not a folder")
+        raise argument_error("out", f"{path} is in {above}, which is not a folder")
     try:
         with tempfile.TemporaryFile(dir=above):
             pass
     except OSError as error:
         raise_machine_fault(error)
-        raise ValueError(f"--out: {path} is in {above}, which cannot be written") from None
+        raise argument_error("out", f"{path} is in {above}, which cannot be written") from None
 
 
 def check_output_folder(
@@ -279,39 +281,42 @@ def check_output_folder(
         _check_can_create(folder)
         return folder
     if not folder.is_dir():
-        raise ValueError(
-            f"--out: {folder} {why_not_regular(folder) or 'is a file'}; a folder is needed"
+        raise argument_error(
+            "out", f"{folder} {why_not_regular(folder) or 'is a file'}; a folder is needed"
         )
     if not _folder_entries(folder):
         return folder
     content = find_marker(folder)
     if content is None:
-        raise ValueError(f"--out: {folder} holds files that are not ours; choose another folder")
+        raise argument_error(
+            "out", f"{folder} holds files that are not ours; choose another folder"
+        )
     if not force:
-        raise ValueError(
-            f"--out: {folder} holds what 'crtlib {content['command']}' made; "
-            "choose another folder" + " or --force" * (force is False)
+        raise argument_error(
+            "out",
+            f"{folder} holds what 'crtlib {content['command']}' made; "
+            "choose another folder" + f" or {argument('force', True)}" * (force is False),
         )
     foreign = sorted(
         set(_relative_file_names(folder)) - {MARKER_FILE, SEAL_FILE, *content["files"]}
     )
     if foreign:
-        raise ValueError(
-            f"--out: {folder} holds {len(foreign)} files that no command wrote; move them first"
+        raise argument_error(
+            "out", f"{folder} holds {len(foreign)} files that no command wrote; move them first"
         )
     return folder
 
 
 def _nonempty_path(path: StrPath) -> Path:
     if not os.fspath(path):
-        raise ValueError("--out: is empty; name a file or a folder")
+        raise argument_error("out", "is empty; name a file or a folder")
     try:
         os.fspath(path).encode()
         Path(path).resolve()
     except UnicodeEncodeError:
-        raise ValueError(f"--out: {printable(os.fspath(path))} is not UTF-8") from None
+        raise argument_error("out", f"{printable(os.fspath(path))} is not UTF-8") from None
     except (RuntimeError, OSError):
-        raise ValueError(f"--out: {path} is a link in a circle") from None
+        raise argument_error("out", f"{path} is a link in a circle") from None
     return Path(path)
 
 
@@ -324,9 +329,9 @@ def _refuse_input_as_output(out: Path, inputs: Iterable[StrPath]) -> None:
                 inside = out.is_dir() and out.resolve() in path.resolve().parents
                 if same or inside:
                     what = f"{'is' if same else 'holds'} an input"
-                    raise ValueError(f"--out: {out} {what}; choose another place")
+                    raise argument_error("out", f"{out} {what}; choose another place")
             if path.is_dir() and path.resolve() in (out.resolve(), *out.resolve().parents):
-                raise ValueError(f"--out: {out} is inside an input; choose another place")
+                raise argument_error("out", f"{out} is inside an input; choose another place")
 
 
 def _folder_entries(folder: Path) -> list[Path]:
@@ -394,7 +399,7 @@ def staged_folder(
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = _staging_path(folder, "part")
     part.mkdir(mode=0o700, exist_ok=True)
-    with lock_folder(part, f"--out: {part} is being written by another process"):
+    with lock_folder(part, f"{argument('out')}: {part} is being written by another process"):
         _remove_all(part.iterdir())  # left by a process that was killed
         try:
             # The umask, read from a new file: to query it is to change it, for all threads.

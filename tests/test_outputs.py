@@ -171,11 +171,11 @@ def test_a_file_is_replaced_with_force_only_and_a_device_never(tmp_path):
     path = tmp_path / "a.jsonl"
     assert outputs.check_output_file(path) == path
     path.write_text("x")
-    with pytest.raises(ValueError, match="exists; choose another name or --force"):
+    with pytest.raises(ValueError, match="exists; choose another name or force=True"):
         outputs.check_output_file(path)
     assert outputs.check_output_file(path, force=True) == path
     for out in ("/dev/null", "/dev/full", tmp_path, ""):
-        with pytest.raises(ValueError, match="--out: "):
+        with pytest.raises(ValueError, match=r"^out: "):
             outputs.check_output_file(out, force=True)
 
 
@@ -286,7 +286,7 @@ def test_a_kill_leaves_what_the_next_run_sweeps_and_two_at_once_are_refused(tmp_
 def test_a_kill_between_the_two_renames_is_mended(tmp_path):
     write(tmp_path / "o")
     os.rename(tmp_path / "o", tmp_path / ".o.old")
-    with pytest.raises(ValueError, match="choose another folder or --force"):
+    with pytest.raises(ValueError, match="choose another folder or force=True"):
         write(tmp_path / "o", "b")
     assert (tmp_path / "o/page.html").read_text() == "a"
     write(tmp_path / ".o.old")

@@ -148,9 +148,9 @@ def test_a_place_that_holds_something_is_called_what_it_is(talk, tmp_path):
     text, screened = home_of(talk, tmp_path / "t"), tmp_path / "screened"
     confide.screen(text, screened, policy="regex:customersim")
     for corpus, told in ((screened, "is an input"), (text, "holds what 'crtlib screen' made")):
-        with pytest.raises(ValueError, match=f"^--out: {screened} {told}; choose another") as said:
+        with pytest.raises(ValueError, match=f"^out: {screened} {told}; choose another") as said:
             confide.Session(corpus, **{k: CRT[k] for k in ("method", "epsilon")}, out=screened)
-        assert "--force" not in str(said.value)
+        assert "force" not in str(said.value)
     with pytest.raises(ValueError, match=f"^{screened}: is screened already$"):
         confide.screen(screened, screened)
 

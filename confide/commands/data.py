@@ -17,6 +17,14 @@ from crtlib.checks import check_allowed
 from crtlib.options import CommandResult
 from crtlib.values import NonNegativeInt, OpenProbability, PositiveInt
 
+RENAMED_ARGUMENTS = {
+    "ingest": {
+        f"columns[{role!r}]": role for role in ("user", "thread", "speaker", "text", "time")
+    },
+    "protect": {"table": "secrets", "policy": "from_policy"},
+}
+"""The option for each argument that the library calls otherwise, by command."""
+
 
 def ingest(
     source: list[Path],

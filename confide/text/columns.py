@@ -7,7 +7,7 @@
 Traceback (most recent call last):
 ...
 crtlib.options.OptionWouldHelp: mails.csv: columns 'body' and 'content' could both be the text; \
-use --text
+use columns['text']
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
+from crtlib.arguments import argument
 from crtlib.options import OptionWouldHelp
 from crtlib.text.package_data import read_package_file
 
@@ -83,6 +84,11 @@ def may_have_role(name: str) -> bool:
     return any(_match_name(name, role) for role in COLUMN_ROLES)
 
 
+def column_argument(role: str, *names: str) -> str:
+    """The argument that names the column of a role, as the caller writes it."""
+    return argument(f"columns[{role!r}]", *names)
+
+
 def guess_columns(
     names: Sequence[str],
     given: Mapping[str, str],
@@ -112,7 +118,7 @@ def guess_columns(
         shown = f"the columns are {', '.join(listed)}"
     for role, name in given.items():
         if name not in names:
-            raise ValueError(f"{where}: has no column {name!r} (--{role}); {shown}")
+            raise ValueError(f"{where}: has no column {name!r} ({column_argument(role)}); {shown}")
     columns = dict(given)
     for role in COLUMN_ROLES:
         if role in given or (role == "user" and no_users):
@@ -125,25 +131,27 @@ def guess_columns(
         ):
             both = " and ".join(map(repr, list(strong)[:2]))
             raise OptionWouldHelp(
-                f"{where}: columns {both} could both be the {role}; use --{role}", role
+                f"{where}: columns {both} could both be the {role}; use {column_argument(role)}",
+                role,
             )
         if strong:
             columns[role] = min(strong, key=lambda n: strong[n][2])
     lacks_text, lacks_user = "text" not in columns, "user" not in columns and not no_users
     if lacks_text or lacks_user:
-        missing, flags, options = [], [], []
+        missing, remedies, options = [], [], []
         if lacks_text:
             missing.append("the text")
-            flags.append("--text")
+            remedies.append(column_argument("text"))
             options.append("text")
         if lacks_user:
             missing.append("the person")
-            flags.append("--user, or --no-users where there is none")
+            no_users_given = argument("no_users", True)
+            remedies.append(f"{column_argument('user')}, or {no_users_given} where there is none")
             options += ["user", "no_users"]
         hint = ""
         if lacks_text and longest in names and shown.startswith("the columns"):
             hint = f", perhaps with the name of column {names.index(longest) + 1}"
-        say = " and ".join(flags) + hint
+        say = " and ".join(remedies) + hint
         raise OptionWouldHelp(
             f"{where}: no column looks like {' or '.join(missing)}; use {say} ({shown})", *options
         )

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crtlib import files
+from crtlib.arguments import argument, argument_error
 from crtlib.checks import printable
 from crtlib.options import OptionWouldHelp
 from crtlib.text import encodings
@@ -44,13 +45,13 @@ def open_decoded(path: Path, encoding: str, newline: str = "") -> Iterator[io.Te
                 known = None
             if known is None or not getattr(known, "_is_text_encoding", True):  # such as base64
                 says = f"{printable(encoding, quoted=True)} is not an encoding that Python knows"
-                raise ValueError(f"--encoding: {says}")
+                raise argument_error("encoding", says)
             name = known.name
         try:
             yield io.TextIOWrapper(raw, name, errors="surrogateescape", newline=newline)
         except UnicodeError:  # idna and other codecs raise no UnicodeDecodeError
             raise OptionWouldHelp(
-                f"{path.name}: is not {name}; see --encoding", "encoding"
+                f"{path.name}: is not {name}; see {argument('encoding')}", "encoding"
             ) from None
 
 
@@ -76,12 +77,13 @@ def name_of_encoding(encoding: str) -> str:
 
 def describe_encoding_remedy(path: Path, encoding: str) -> str:
     """Advice for a file that is not in the ``encoding`` in which it was read."""
+    skip, other = argument("skip_bad", True), argument("encoding", "CODEC")
     if path.suffix.lower() == ".zip":
-        return "--skip-bad leaves out what is damaged"
+        return f"{skip} leaves out what is damaged"
     code = encodings.find_likely_code(path) if path.is_file() else None
     if code is None:
         others = "such as cp1252, cp932 or cp1251"
-        return f"--encoding CODEC reads it as another, {others}; --skip-bad leaves such rows out"
+        return f"{other} reads it as another, {others}; {skip} leaves such rows out"
     if codecs.lookup(code).name == codecs.lookup(name_of_encoding(encoding)).name:
-        return "--skip-bad leaves out what is damaged"
-    return f"it looks like {encodings.describe_code(code)}: --encoding {code.lower()}"
+        return f"{skip} leaves out what is damaged"
+    return f"it looks like {encodings.describe_code(code)}: {argument('encoding', code.lower())}"

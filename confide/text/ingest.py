@@ -32,7 +32,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from confide.text import readers
-from confide.text.columns import INGEST_TEMPLATES, ColumnsByRole
+from confide.text.columns import COLUMN_ROLES, INGEST_TEMPLATES, ColumnsByRole, column_argument
 from confide.text.decoding import name_of_encoding
 from confide.text.encoded_text import looks_encoded
 from confide.text.message_forms import (
@@ -44,6 +44,7 @@ from confide.text.message_forms import (
 from confide.text.quotes import looks_quoted
 from confide.text.readers import IngestOptions
 from crtlib import csv_formulas, outputs
+from crtlib.arguments import argument, argument_error, arguments
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.options import OptionWouldHelp
@@ -107,11 +108,6 @@ SELECT id, "user", list(turn ORDER BY turns.rowid) AS turns FROM turns WHERE lot
 GROUP BY number, id, "user" ORDER BY number"""
 COUNTS = ("quoted", "look_quoted", "look_encoded", "rewritten")
 """What is counted for each source, and summed over all."""
-REMEDIES = {
-    "day or month first": "--dates dmy or mdy",
-    "no user": "--no-users with --user, or --skip-bad",
-}
-"""What resolves a reason for refusal, other than ``--skip-bad`` alone."""
 
 
 # --------------------------------------------------------------------------- the corpus
@@ -216,7 +212,7 @@ def ingest_sources(
     notes = [note for plan in plans for note in plan.notes]
     if outputs.is_up_to_date(out, **recipe):
         with refuse_whatever_fails(
-            f"--out: {out}", f"its {outputs.MARKER_FILE} is damaged", ours=ValueError
+            f"{argument('out')}: {out}", f"its {outputs.MARKER_FILE} is damaged", ours=ValueError
         ):
             counted = outputs.require_marker(out, names=())["facts"]["ingest"]
             return IngestSummary(
@@ -228,8 +224,10 @@ def ingest_sources(
     shown = columns_line(first.columns, first.shape)
     if any(plan.guessed for plan in plans) and not yes and ask and not ask(shown):
         what = " ".join(shown.removeprefix("columns").split())
-        raise ValueError(f"{first.name}: columns other than the guessed ones ({what}) are given "
-                         "with --user, --thread, --speaker, --text, --time")  # fmt: skip
+        named = ", ".join(map(column_argument, COLUMN_ROLES))
+        raise ValueError(
+            f"{first.name}: columns other than the guessed ones ({what}) are given with {named}"
+        )
     summary: dict[str, Any] = {}
     with outputs.staged_folder(out, **recipe, facts=summary, force=force) as part:
         counts, counted = _write_corpus(part, plans, options, progress)
@@ -394,13 +392,14 @@ def _collect_messages(
             raise OptionWouldHelp(
                 f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad "
                 f"({_rank_reasons(reasons)}), "
-                f"a share of {plan.bad / plan.rows:.2g}, more than --max-bad {options.max_bad}",
+                f"a share of {plan.bad / plan.rows:.2g}, more than "
+                f"{argument('max_bad', options.max_bad)}",
                 "max_bad",
             )
     if refusals and not options.skip_bad:
         raise OptionWouldHelp("; and ".join(refusals), *dict.fromkeys(helpful))
     if options.agents and not any(plan.answers for plan in plans):
-        raise ValueError("--agents: none of these wrote a message here")
+        raise argument_error("agents", "none of these wrote a message here")
     if not turns:
         raise ValueError(f"{plans[0].name}: holds no message that can be used")
     return dict(total)
@@ -431,15 +430,18 @@ def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], options: Inge
     bad."""
     if plan.bad == 1:
         return ""
-    remedies = dict(REMEDIES)
-    if plan.form in readers.ENCODED_FORMATS and not plan.encoding_remedy.startswith("--skip"):
+    skip = argument("skip_bad", True)
+    remedies = {
+        "day or month first": argument("dates", "dmy", "mdy"),
+        "no user": f"{argument('no_users', True)} with {column_argument('user')}, or {skip}",
+    }
+    if plan.form in readers.ENCODED_FORMATS and not plan.encoding_remedy.startswith(skip):
         named = f"not {name_of_encoding(plan.options.encoding)}"
-        remedies[named] = "--encoding"
+        remedies[named] = argument("encoding")
     skipped = sum(count for reason, count in reasons.items() if reason not in remedies)
     share = skipped / plan.rows
-    skip = "--skip-bad"
     if share > options.max_bad:
-        skip += f" --max-bad {math.ceil(100 * share) / 100}"
+        skip = arguments(skip_bad=True, max_bad=math.ceil(100 * share) / 100)
     each = ", ".join(
         f"{count:,} {reason} ({remedies.get(reason, skip)})"
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])

@@ -20,6 +20,7 @@ from confide.text.columns import (
     DATE_ROWS,
     GUESS_ROWS,
     ColumnsByRole,
+    column_argument,
     comparable_name,
     guess_columns,
     is_weak_name,
@@ -29,6 +30,7 @@ from confide.text.mail import QUOTED_LINES
 from confide.text.quotes import strip_quotes
 from confide.text.readers import IngestOptions
 from confide.text.times import NUMERIC_DATE, parse_time
+from crtlib.arguments import argument, arguments
 from crtlib.intervals import count_of
 from crtlib.options import InvalidOption, OptionWouldHelp
 from crtlib.text import jsonl
@@ -92,7 +94,9 @@ class IngestSource:
             encoding = find_encoding(Path(self.path))
         if encoding != "auto":
             self.options = replace(self.options, encoding=encoding)
-            self.notes.append(f"{self.name}: read as {encoding}; --encoding sets another")
+            self.notes.append(
+                f"{self.name}: read as {encoding}; {argument('encoding')} sets another"
+            )
         good = (cells for _, cells in self.read() if not isinstance(cells, BadRow))
         first = list(itertools.islice(good, GUESS_ROWS))
         if first and self.form in ("text", "lines"):
@@ -125,7 +129,8 @@ class IngestSource:
             if when := self.columns.get("time"):
                 self._find_date_order(when)
             elif not ours and self.form not in ("text", "lines"):
-                self.notes.append(f"{self.name}: no column looks like the time; --time names it")
+                named = column_argument("time")
+                self.notes.append(f"{self.name}: no column looks like the time; {named} names it")
 
     def _refuse_options_not_read(self) -> None:
         """Refuse an option that records of this shape do not read.
@@ -143,7 +148,8 @@ class IngestSource:
             if value and name not in shape.options:
                 others = [one.called for one in RECORD_SHAPES.values() if name in one.options]
                 what = f"is read only with {' or '.join(others)}; {self.name} holds {shape.called}"
-                raise InvalidOption(name, what, value)
+                where = f"columns[{name!r}]" if name in options.columns else name
+                raise InvalidOption(where, what, value)
 
     def _tell_how_text_is_read(self, first: str) -> None:
         """Note what counts as a message in a text file; refuse one if people are required, as it
@@ -158,13 +164,11 @@ class IngestSource:
         else:
             told = f"read as one message of {count_of(lines, 'line', 'lines')}"
             if lines > 1:
-                told += "; --format lines makes each line a message"
+                told += f"; {argument('format', 'lines')} makes each line a message"
         if not self.options.no_users and not self.options.columns.get("user"):
             each = "line" if self.form == "lines" else "file"
-            raise OptionWouldHelp(
-                f"{self.name}: names no person; --no-users counts each {each} as a person ({told})",
-                "no_users",
-            )
+            counts = f"{argument('no_users', True)} counts each {each} as a person"
+            raise OptionWouldHelp(f"{self.name}: names no person; {counts} ({told})", "no_users")
         self.notes.append(f"{self.name}: {told}")
 
     def _find_date_order(self, when: str) -> None:
@@ -199,10 +203,12 @@ class IngestSource:
             where = bad.says.replace(")", f" in row {number})")
             return f"{self.name}: {where}; {self.encoding_remedy}"
         column = f", column {bad.column}" if bad.column else ""
-        more = f", --user {bad.column} --no-users counts it by its thread"
+        by_thread: dict[str, Any] = {"columns['user']": bad.column, "no_users": True}
+        more = f", {arguments(**by_thread)} counts it by its thread"
         user = self.columns.get("user")
         more *= bad.reason == "no user" and bad.column == user and self.form != "mbox"
-        return f"{self.name}, row {number}{column}: {bad.says}; --skip-bad leaves it out{more}"
+        skip = argument("skip_bad", True)
+        return f"{self.name}, row {number}{column}: {bad.says}; {skip} leaves it out{more}"
 
     @cached_property
     def encoding_remedy(self) -> str:

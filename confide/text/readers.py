@@ -33,6 +33,7 @@ from confide.text.decoding import (
 )
 from confide.text.mail import read_mail_files, read_mailbox
 from crtlib import files
+from crtlib.arguments import argument, argument_error
 from crtlib.checks import find_repeated_name, raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.options import OptionWouldHelp
@@ -105,9 +106,10 @@ class IngestOptions:
 
     def __post_init__(self) -> None:
         if not self.split.isidentifier():
-            raise ValueError(f"--split: {self.split!r} must be letters, digits and '_'")
+            raise argument_error("split", f"{self.split!r} must be letters, digits and '_'")
         if self.agents and self.no_users and not self.columns.get("user"):
-            raise ValueError(f"--agents: {self.agents!r} must be left out with --no-users")
+            left_out = f"must be left out with {argument('no_users', True)}"
+            raise argument_error("agents", f"{self.agents!r} {left_out}")
 
 
 def format_by_name(path: StrPath) -> str:
@@ -134,7 +136,8 @@ def format_by_name(path: StrPath) -> str:
         formats = ", ".join(SOURCE_FORMATS)
         if hint := REFUSED_SUFFIXES.get(end):
             raise ValueError(f"{path}: {hint}")
-        raise OptionWouldHelp(f"{path}: its format is not known; use --format {formats}", "format")
+        told = f"its format is not known; use {argument('format')} {formats}"
+        raise OptionWouldHelp(f"{path}: {told}", "format")
     return FORMAT_OF_SUFFIX[end]
 
 
@@ -175,13 +178,14 @@ def read_rows(path: StrPath, form: str, options: IngestOptions) -> Iterator[Numb
     """
     split, encoding = options.split, options.encoding
     if form not in SOURCE_FORMATS:
-        raise ValueError(f"--format: {form!r} must be one of auto, {', '.join(SOURCE_FORMATS)}")
+        raise argument_error("format", f"{form!r} must be one of auto, {', '.join(SOURCE_FORMATS)}")
     if options.rename and form not in ("csv", "tsv"):
-        raise ValueError(f"--rename: is for columns of csv and tsv, {path} is {form}")
+        raise argument_error("rename", f"is for columns of csv and tsv, {path} is {form}")
     if encoding != "auto" and form not in ENCODED_FORMATS:
-        raise ValueError(f"--encoding: is for {', '.join(ENCODED_FORMATS)}, {path} is {form}")
+        raise argument_error("encoding", f"is for {', '.join(ENCODED_FORMATS)}, {path} is {form}")
     if encoding != "auto" and Path(path).suffix.lower() == ".zip":
-        raise ValueError(f"--encoding: is for text files, {path} is a zip file, which has UTF-8")
+        told = f"is for text files, {path} is a zip file, which has UTF-8"
+        raise argument_error("encoding", told)
     if form == "hub":
         return _hub_rows(hub_address(os.fspath(path), split))
     path = Path(path)
@@ -227,7 +231,9 @@ def _table_rows(
             raise ValueError(f"{path.name}: its header has a quote that is out of place") from None
         places = [str(k + 1) for k in range(len(again))]
         if wrong := next((place for place in rename if place not in places), None):
-            raise ValueError(f"--rename: {wrong!r} must be a column's number, 1 to {len(again)}")
+            raise argument_error(
+                "rename", f"{wrong!r} must be a column's number, 1 to {len(again)}"
+            )
         header = [rename.get(place, name) for place, name in zip(places, again, strict=True)]
         if not any(header):
             raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
@@ -240,9 +246,8 @@ def _table_rows(
         elif both := find_repeated_name(header):
             what, column = "columns {1} and {0} have the same name".format(*both), both[1]
         if what:
-            raise OptionWouldHelp(
-                f"{path.name}: {what}; --rename {column}=NAME gives it another", "rename"
-            )
+            remedy = argument("rename", {str(column): "NAME"})
+            raise OptionWouldHelp(f"{path.name}: {what}; {remedy} gives it another", "rename")
         number, width = 1, len(header)
         while True:
             try:
@@ -367,7 +372,7 @@ def _files_of_split(source: Path, paths: list[Path], split: str) -> list[Path]:
     if of_split or paths == [source] or (not there and split == IngestOptions.split):
         return of_split or paths
     told = f"must be {' or '.join(there)}" if there else "no file has its name"
-    raise OptionWouldHelp(f"--split: {split!r} is not in {source}; {told}", "split")
+    raise OptionWouldHelp(f"{argument('split')}: {split!r} is not in {source}; {told}", "split")
 
 
 def hub_address(name: str, split: str) -> str:
@@ -379,7 +384,8 @@ def hub_address(name: str, split: str) -> str:
     """
     parts = name.removeprefix("hub:").split("/")
     if len(parts) not in (2, 3) or not all(re.fullmatch(r"[\w.-]+", p) for p in (*parts, split)):
-        raise ValueError(f"{name}: must be hub:owner/name[/configuration], its --split a name")
+        must = f"must be hub:owner/name[/configuration], its {argument('split')} a name"
+        raise ValueError(f"{name}: {must}")
     owner, repository, configuration = [*parts, "default"][:3]
     where = f"{owner}/{repository}@refs/convert/parquet/{configuration}/{split}"
     return f"hf://datasets/{where}/*.parquet"

@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from crtlib.arguments import argument
 from crtlib.text.jsonl import BadRow
 
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
@@ -124,7 +125,9 @@ def _read_numeric_date(match: re.Match[str], dates: str, column: str) -> datetim
         raise ValueError("no year")
     if sign != "." and dates == "auto":
         raise BadRow(
-            "day or month first", "begins with day or month: use --dates dmy or mdy", column
+            "day or month first",
+            f"begins with day or month: use {argument('dates', 'dmy', 'mdy')}",
+            column,
         )
     day, month = (second, first) if sign != "." and dates == "mdy" else (first, second)
     if len(match[4]) == 2:

@@ -47,7 +47,7 @@ def test_the_option_that_is_named_reads_the_file(tmp_path, code):
     path = tmp_path / "talk.csv"
     rows = "".join(f'ann,"{SAID[code].format(n)}"\n' for n in range(1000, 1030))
     path.write_bytes(f"user,text\n{rows}".encode(code))
-    with pytest.raises(ValueError, match=f"talk.csv: is not UTF-8 .*: --encoding {code.lower()};"):
+    with pytest.raises(ValueError, match=f"talk.csv: is not UTF-8 .*: encoding='{code.lower()}';"):
         ingest.ingest_sources([path], tmp_path / "o")
     ingest.ingest_sources([path], tmp_path / "o", encoding=code.lower())
     said = [t.text for d in corpora.read_dialogues(tmp_path / "o") for t in d.turns]
@@ -105,20 +105,22 @@ def test_json_lines_are_read_in_any_code_that_a_table_is(tmp_path, code):
     made = ingest.ingest_sources([tmp_path / "x.jsonl"], tmp_path / "o")
     read = [t.text for d in corpora.read_dialogues(tmp_path / "o") for t in d.turns]
     assert read == [row["text"] for row in rows]
-    told = f"x.jsonl: read as {code}; --encoding sets another"
+    told = f"x.jsonl: read as {code}; encoding sets another"
     assert (told in made.notes) == (code in ("cp1252", "utf-16-le"))
 
 
 def test_an_encoding_that_does_not_fit_is_named_and_is_not_named_again(tmp_path):
     write_talk(tmp_path / "x.jsonl", "CP932")
-    with pytest.raises(ValueError, match=r"is not cp1252 .*\(Shift-JIS\): --encoding cp932"):
+    with pytest.raises(ValueError, match=r"is not cp1252 .*\(Shift-JIS\): encoding='cp932'"):
         ingest.ingest_sources([tmp_path / "x.jsonl"], tmp_path / "o", encoding="cp1252")
     (tmp_path / "y.csv").write_bytes(b"user,text\nann,\xe3\x81\x82\nbob,\xff\n")
-    with pytest.raises(ValueError, match=r"not UTF-8 .*; --skip-bad leaves out what is damaged$"):
+    with pytest.raises(
+        ValueError, match=r"not UTF-8 .*; skip_bad=True leaves out what is damaged$"
+    ):
         ingest.ingest_sources([tmp_path / "y.csv"], tmp_path / "o")
     (tmp_path / "z.mbox").write_bytes(b"From a@b.c\n\nhello\n")
     with pytest.raises(
-        ValueError, match=r"--encoding: is for csv, tsv, jsonl, text, lines, .* mbox"
+        ValueError, match=r"^encoding: is for csv, tsv, jsonl, text, lines, .* mbox"
     ):
         ingest.ingest_sources([tmp_path / "z.mbox"], tmp_path / "o", encoding="cp932")
 

@@ -176,7 +176,7 @@ def test_what_is_read_again_is_not_written_into_the_labels(home):
     """Fault: it was refused with "is being written by another process"."""
     draw(home)
     take(home, page_export(home, "a"))
-    with pytest.raises(ValueError, match=r"--out: .*labels"):
+    with pytest.raises(ValueError, match=r"^out: .*labels"):
         adjudication.write_adjudication(
             home / "c.jsonl", home / "labels", home / "labels", share=1.0, force=True
         )

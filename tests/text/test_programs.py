@@ -359,7 +359,7 @@ def test_a_code_is_found_and_said(tmp_path, code):
     (tmp_path / "x.csv").write_bytes(text.encode(code))
     made = ingest.ingest_sources([tmp_path / "x.csv"], tmp_path / "o")
     assert said(tmp_path / "o")[0] == ("josé", "Grüße aus Köln “señor”")
-    told = f"x.csv: read as {code}; --encoding sets another"
+    told = f"x.csv: read as {code}; encoding sets another"
     assert (told in made.notes) == (code in ("cp1252", "utf-16-le"))
 
 
@@ -385,18 +385,17 @@ def test_a_refusal_says_all_that_is_wrong_and_what_answers_it(tmp_path):
     with pytest.raises(ValueError, match="begins with day or month") as error:
         ingest.ingest_sources([tmp_path / "x.csv"], tmp_path / "o")
     told = str(error.value)
-    assert "in all 4 of 4 rows" in told and "1 day or month first (--dates dmy or mdy)" in told
-    assert "1 no text (--skip-bad --max-bad 0.5)" in told and "1 no user (--no-users with" in told
+    assert "in all 4 of 4 rows" in told and "1 day or month first (dates='dmy' or 'mdy')" in told
+    assert "1 no text (skip_bad=True, max_bad=0.5)" in told and "1 no user (no_users=True" in told
     assert "\n" not in told and not (tmp_path / "o").exists()
     (tmp_path / "y.csv").write_text("remark,date\nsome words here,2026-03-02\n")
-    with pytest.raises(
-        ValueError, match=r"use --text and --user.*, perhaps with the name of column 1 \("
-    ):
+    told = r"use columns\['text'\] and columns\['user'\].*, perhaps with the name of column 1 \("
+    with pytest.raises(ValueError, match=told):
         ingest.ingest_sources([tmp_path / "y.csv"], tmp_path / "o")
 
 
 def test_a_column_called_data_that_holds_no_times_is_none(tmp_path):
     (tmp_path / "x.csv").write_text("user,text,data\na,b,gold\n")
     made = ingest.ingest_sources([tmp_path / "x.csv"], tmp_path / "o")
-    assert "time" not in made.columns and "--time names it" in made.notes[0]
+    assert "time" not in made.columns and "columns['time'] names it" in made.notes[0]
     assert times.parse_time("2/3/2026", dates="dmy")
