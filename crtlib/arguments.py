@@ -37,9 +37,11 @@ def argument(name: str, *values: object) -> str:
 
 
 def arguments(**values: object) -> str:
-    """Several arguments with their values, as the caller writes them together."""
+    """Several arguments, as the caller writes them together, each with its value or, as a tuple,
+    with one of several."""
     between = ", " if _option_names.get() is None else " "
-    return between.join(argument(name, value) for name, value in values.items())
+    each = {n: v if isinstance(v, tuple) else (v,) for n, v in values.items()}
+    return between.join(argument(name, *any_of) for name, any_of in each.items())
 
 
 def argument_error(name: str, what: str) -> ValueError:
@@ -59,8 +61,9 @@ def option_of(name: str) -> str:
 
 
 def flag_of(option: str) -> str:
-    """How an option is written on the command line; ``for_`` is ``--for``."""
-    return "--" + option.rstrip("_").replace("_", "-")
+    """How an option is written on the command line: ``for_`` as ``--for``, and what is named by
+    its place as it is (``SOURCE``)."""
+    return option if option.isupper() else "--" + option.rstrip("_").replace("_", "-")
 
 
 @contextlib.contextmanager

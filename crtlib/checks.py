@@ -72,11 +72,11 @@ def check_plain_name(name: str, value: str) -> None:
     Guarantee:
         Test: ``tests/test_printable.py::test_a_name_in_a_sentence_says_nothing``.
 
-    >>> check_plain_name("--name", "helpdesk/model-1.2 of May")
-    >>> check_plain_name("--name", "harmless. Nothing can leak. It")
+    >>> check_plain_name("name", "helpdesk/model-1.2 of May")
+    >>> check_plain_name("name", "harmless. Nothing can leak. It")
     Traceback (most recent call last):
     ...
-    ValueError: --name='harmless. Nothing can leak. It': must be words of letters, digits and \
+    ValueError: name='harmless. Nothing can leak. It': must be words of letters, digits and \
 _/+@=-, with one space, dot or colon between two, at most 64 characters
     """
     if len(value) > MAX_NAME_CHARACTERS or not PLAIN_NAME.fullmatch(value):

@@ -3,6 +3,8 @@
 import pytest
 
 import confide
+from confide.training.advise import advise_on_limits
+from confide.training.secret_plans import make_secret_plan
 from crtlib.text import customersim, jsonl
 
 INGEST = {
@@ -85,3 +87,58 @@ def test_a_folder_that_is_there_is_replaced_with_force(run, tmp_path):
     assert refused == (2, "", f"crtlib: error: --out: {told}--force\n")
     with pytest.raises(ValueError, match=r"^out: .* or force=True$"):  # as before that command
         confide.screen(tmp_path / "c.jsonl", tmp_path / "s", policy="everything")
+
+
+CALLS = {
+    "ingest": (
+        lambda text, out: confide.ingest([], out), ["ingest", "--out", "OUT"],
+        "sources: is missing", "SOURCE: is missing",
+    ),
+    "label_sample": (
+        lambda text, out: confide.label_sample(text, out, forms=["odt"]),
+        ["label", "sample", "TEXT", "--for", "odt", "--out", "OUT"],
+        "forms: 'odt' must be one of", "--for: 'odt' must be one of",
+    ),
+    "label_import": (
+        lambda text, out: confide.label_import(text, text, labels=out),
+        ["label", "import", "TEXT", "TEXT", "--labels", "OUT"],
+        "labels: OUT is not there", "--labels: OUT is not there",
+    ),
+    "train": (
+        lambda text, out: confide.train(text, out=out, odometer=out / "spent"),
+        ["train", "TEXT", "--out", "OUT", "--odometer", "OUT/spent"],
+        "odometer: OUT/spent must lie outside of out, OUT",
+        "--odometer: OUT/spent must lie outside of --out, OUT",
+    ),
+    "make_secret_plan": (
+        lambda text, out: make_secret_plan(text, out, neighbouring_relation="replace"),
+        ["protect", "TEXT", "--out", "OUT"],
+        "table, policy: give exactly one of the two",
+        "--secrets, --from-policy: give exactly one of the two",
+    ),
+    "certify": (
+        lambda text, out: confide.certify(text, out, audience="judge"),
+        ["certify", "TEXT", "--for", "judge", "--out", "OUT"],
+        "audience='judge': must be one of", "for='judge': must be one of",
+    ),
+    "advise": (
+        lambda text, out: advise_on_limits(text, out, []),
+        ["advise", "TEXT", "--labels", "OUT"],
+        "require: is missing; give", "--require: is missing; give",
+    ),
+}  # fmt: skip
+"""A call and the same by a command line, both refused, and what each of the two reads."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_refusal_names_what_the_caller_wrote(run, tmp_path, name):
+    call, words, by_script, by_command = CALLS[name]
+    text, out = tmp_path / "c.jsonl", tmp_path / "o"
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0), text)
+    with pytest.raises(ValueError) as refused:
+        call(text, out)
+    assert str(refused.value).startswith(by_script.replace("OUT", str(out)))
+    typed = [word.replace("TEXT", str(text)).replace("OUT", str(out)) for word in words]
+    code, _, said = run(*typed)
+    assert code == 2
+    assert said.startswith("crtlib: error: " + by_command.replace("OUT", str(out)))

@@ -1,5 +1,6 @@
 """What a test can see of legible code: a class has no namesake, a module has one headline, imports
-and constants stand at the top, a guarantee names its test, and what documents name exists."""
+and constants stand at the top, a guarantee names its test, messages of the library name its
+arguments, and what documents name exists."""
 
 import ast
 import functools
@@ -50,6 +51,20 @@ GUARANTEE = re.compile(
     r"^ *Guarantee:\n((?:(?: .*)?\n)*?)(?= *(?:Args|Raises|Returns|>>>)|\Z)", re.MULTILINE
 )
 TEST = re.compile(r"``(tests/[^`]+)``")
+FLAG = re.compile(r"(?<![\w-])--[a-z]")
+TYPED_COMMAND = re.compile(r"\b(crtlib [a-z]+|pip install|hf download) ")
+"""What stands before the flags of a command that somebody is told to type."""
+OF_THE_COMMAND_LINE = {
+    "confide/labels/adjudication.py": "the lines that label adjudicate prints",
+    "confide/release/certify.py": "words of the command that a page names",
+    "confide/release/verify.py": "a command line of its own",
+    "confide/release/void_reasons.py": "sentences of certificates, the same whoever issues them",
+    "confide/training/advise.py": "words of the commands that it advises",
+    "crtlib/cli.py": "the command line",
+    "crtlib/screening/bound_levers.py": "an option of label adjudicate, which it names",
+}
+"""Where the library and the application may write flags: not in what they refuse a script with,
+which :func:`crtlib.arguments.argument` writes for either."""
 
 
 def sources(*tops):
@@ -138,6 +153,23 @@ def late_constants(tree):
             elif name.lstrip("_").isupper():
                 found.append(name)
     return found
+
+
+def flags_in_strings(tree):
+    """The flags in strings that are no docstrings and no command to type, by line."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
+             for part in node.values}  # fmt: skip
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(getattr(part, "value", "") if isinstance(part, ast.Constant) else "{}"
+                           for part in node.values)  # fmt: skip
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = "" if id(node) in docs | parts else node.value
+        flag = FLAG.search(text)
+        if flag and not TYPED_COMMAND.search(text[: flag.start()]):
+            yield node.lineno, text
 
 
 @functools.cache
@@ -297,6 +329,30 @@ def test_a_constant_below_a_function_is_seen():
 def test_an_import_in_a_function_is_seen():
     tree = ast.parse("def f():\n    from crtlib.text import records\n    return records")
     assert imports_in_functions(tree) == {"crtlib.text"}
+
+
+def test_what_a_script_reads_names_arguments_and_no_flags():
+    found = {
+        path.relative_to(ROOT).as_posix(): flags
+        for path in sources("crtlib", "confide")
+        if not path.is_relative_to(ROOT / COMMANDS) and (flags := [*flags_in_strings(parse(path))])
+    }
+    assert {
+        place: flags for place, flags in found.items() if place not in OF_THE_COMMAND_LINE
+    } == {}
+    assert found.keys() == OF_THE_COMMAND_LINE.keys()
+
+
+@pytest.mark.parametrize(
+    "text", ['f"--out: {path} exists"', '"choose another or --force"', 'f"{a} (--user) {b}"']
+)
+def test_a_flag_in_a_message_is_seen(text):
+    assert [*flags_in_strings(ast.parse(f"raise ValueError({text})"))]
+
+
+def test_a_command_to_type_and_a_docstring_may_have_flags():
+    tree = ast.parse("'''As --out.'''\nsay(f\"{a}; 'crtlib screen --labels {b}' counts\")")
+    assert not [*flags_in_strings(tree)]
 
 
 @pytest.mark.parametrize("top", PACKAGES)

@@ -19,8 +19,11 @@ from crtlib.values import NonNegativeInt, OpenProbability, PositiveInt
 
 RENAMED_ARGUMENTS = {
     "ingest": {
-        f"columns[{role!r}]": role for role in ("user", "thread", "speaker", "text", "time")
+        "sources": "SOURCE",
+        **{f"columns[{role!r}]": role for role in ("user", "thread", "speaker", "text", "time")},
     },
+    "label sample": {"forms": "for", "sealed": "seal"},
+    "label adjudicate": {"forms": "for"},
     "protect": {"table": "secrets", "policy": "from_policy"},
 }
 """The option for each argument that the library calls otherwise, by command."""

@@ -16,6 +16,12 @@ from crtlib.values import NonNegativeFloat, OpenProbability, PositiveFloat, Posi
 if TYPE_CHECKING:
     from crtlib.accounting.events import GroupSizes, SampledGaussian
 
+RENAMED_ARGUMENTS = {
+    "audit": {"references": "reference"},
+    "certify": {"audience": "for", "standard": "evidence"},
+}
+"""The option for each argument that the library calls otherwise, by command."""
+
 
 def advise(
     corpus: Path,

@@ -28,6 +28,7 @@ from confide.labels.label_tasks import (
 )
 from confide.labels.registry import register_judged_pairs
 from crtlib import files, outputs
+from crtlib.arguments import argument_error
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.screening import bound_levers
 from crtlib.screening.rate_values import RATES_ALPHA, percent_rounded_up
@@ -192,34 +193,34 @@ def count_decided_turns(folder: str | os.PathLike) -> tuple[int, int]:
 
 def write_adjudication(
     corpus: str | os.PathLike,
-    folder: str | os.PathLike,
+    labels: str | os.PathLike,
     out: str | os.PathLike,
     *,
     share: float = 0.2,
     forms: Sequence[str] = ("page",),
     force: bool = False,
 ) -> dict[str, Any]:
-    """Write to ``out`` what is to be read next in the judging part of the labels ``folder``.
+    """Write to ``out`` what is to be read next in the judging part of the folder ``labels``.
 
     If the first reader left turns undecided or unread, these come first, for somebody else; before
     that nothing is read again. Next, for the second reader, comes every turn with a mark and a
     random ``share`` of all turns, in one order and without the marks. Which turns these are is
-    noted in ``folder``, and the turns of a smaller share are part of those of a larger one, so that
+    noted in ``labels``, and the turns of a smaller share are part of those of a larger one, so that
     nobody can choose. After the second reader come the turns on which the two differ, with all
     marks, for whoever decides.
 
     Raises ``ValueError`` if nothing is left to read, and if ``out`` may not be written."""
     if not 0 < share <= 1:
-        raise ValueError(f"--share: {share!r} must be in (0, 1]")
-    outputs.check_output_folder(out, inputs=[corpus, folder], force=force)
-    about = read_label_facts(folder)
+        raise argument_error("share", f"{share!r} must be in (0, 1]")
+    outputs.check_output_folder(out, inputs=[corpus, labels], force=force)
+    about = read_label_facts(labels)
     check_label_corpus(corpus, about)
-    marked = read_labelled_turns(folder, part="judge")
+    marked = read_labelled_turns(labels, part="judge")
     role, flags = "second", dict[str, tuple[Secret, ...]]()
-    if unread := list_unread_tasks(folder):
+    if unread := list_unread_tasks(labels):
         role, tasks = "undecided", unread
     elif "second" in about:
-        role, flags = "decides", find_disputed_turns(folder)
+        role, flags = "decides", find_disputed_turns(labels)
         tasks = [t for t, _ in marked if t.task in flags]
     else:
         drawn = _draw_again(marked, about, share)
@@ -227,14 +228,14 @@ def write_adjudication(
         about["again"] = {"read": [t.task for t in tasks], "random": sorted(drawn)}
     reach = _bounds_in_reach(marked, about, share) if role == "second" else []
     if not tasks:
-        raise ValueError(f"--labels: {folder} has no mark on which readers could differ")
+        raise argument_error("labels", f"{labels} has no mark on which readers could differ")
     shown = about | {"labels": name_label_page(about, role), "role": role}
     recipe: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
     with outputs.staged_folder(
         out, **recipe, inputs={"corpus": about["corpus"]}, force=force
     ) as part:
         names = write_forms(forms, part, tasks, flags, shown)
-        with outputs.staged_folder(folder, add=True, **recipe) as kept:
+        with outputs.staged_folder(labels, add=True, **recipe) as kept:
             write_label_facts(kept, about)
     return {
         "out": os.fspath(out), "role": role, "turns": len(tasks), "files": names, "reach": reach,

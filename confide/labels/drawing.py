@@ -50,6 +50,7 @@ from confide.labels.registry import (
     register_judged_pairs,
 )
 from crtlib import outputs
+from crtlib.arguments import argument_error
 from crtlib.text import corpora
 from crtlib.text.identity import hash_turn_text
 from crtlib.text.jsonl import canonical_line
@@ -157,9 +158,10 @@ def draw_label_tasks(
     if corpora.hash_corpus(corpus) != digest:
         raise ValueError(f"{corpus}: was changed while it was read; run this again")
     if sealed and has_forgotten_draws(digest):
-        raise ValueError(
-            "--seal: turns of this text were drawn and forgotten (crtlib account --forget), so it "
-            "is not known what was read before; seal nothing for it"
+        raise argument_error(
+            "sealed",
+            "turns of this text were drawn and forgotten (crtlib account --forget), so it "
+            "is not known what was read before; seal nothing for it",
         )
     how = {"by": by, "seed": seed, "kinds": list(kinds)}
     options = {"sealed": list(sealed), **how}
@@ -198,15 +200,15 @@ def _check_sizes(
         ("context", context, 0 <= context <= 20, "in [0, 20]"),
     ):
         if not allowed:
-            raise ValueError(f"--{name}: {value!r} must be {rule}")
+            raise argument_error(name, f"{value!r} must be {rule}")
 
 
 def _check_kinds(kinds: Sequence[str]) -> None:
     """Raise ``ValueError`` unless these can name the kinds of secrets on a page."""
     if not 1 <= len(set(kinds)) == len(kinds) <= 9:
-        raise ValueError("--kinds: must be 1 to 9 different names")
+        raise argument_error("kinds", "must be 1 to 9 different names")
     if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
-        raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
+        raise argument_error("kinds", f"{bad[0]!r} must be letters, digits, '-' and '_'")
 
 
 def _split_rules(rules: str) -> list[str]:
@@ -214,8 +216,8 @@ def _split_rules(rules: str) -> list[str]:
     more than a page shows."""
     told = [line.strip() for line in rules.splitlines() if line.strip()]
     if len(told) > MAX_RULES or any(len(line) > MAX_RULE_LENGTH for line in told):
-        raise ValueError(
-            f"--rules: must be at most {MAX_RULES} lines of at most {MAX_RULE_LENGTH} letters"
+        raise argument_error(
+            "rules", f"must be at most {MAX_RULES} lines of at most {MAX_RULE_LENGTH} letters"
         )
     return told
 

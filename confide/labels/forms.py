@@ -14,6 +14,7 @@ from xml.sax.saxutils import quoteattr
 from markupsafe import Markup
 
 from confide.labels.label_tasks import LABEL_FORMS, LABEL_TEMPLATES, LabelTask, PrefilledSpans
+from crtlib.arguments import argument_error
 from crtlib.text.package_data import fill_page, read_package_file
 
 
@@ -22,7 +23,7 @@ def check_label_forms(forms: Sequence[str]) -> None:
     """Refuse a form that is not one of ``LABEL_FORMS``."""
     for form in forms or [""]:
         if form not in LABEL_FORMS:
-            raise ValueError(f"--for: {form!r} must be one of {', '.join(LABEL_FORMS)}")
+            raise argument_error("forms", f"{form!r} must be one of {', '.join(LABEL_FORMS)}")
 
 
 def write_forms(

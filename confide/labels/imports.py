@@ -46,6 +46,7 @@ from confide.labels.registry import (
     register_reading,
 )
 from crtlib import files, outputs
+from crtlib.arguments import argument, argument_error
 from crtlib.checks import printable, raise_machine_fault
 from crtlib.screening.value_lists import is_cut_inside_word
 from crtlib.text.corpus_folder import TURN_TYPE
@@ -89,13 +90,13 @@ class ExportedTask(BaseModel):
 def import_labels(
     corpus: str | os.PathLike,
     file: str | os.PathLike,
-    folder: str | os.PathLike,
+    labels: str | os.PathLike,
     *,
     annotator: str | None = None,
     role: str = "first",
     partial: bool = False,
 ) -> dict[str, Any]:
-    """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``.
+    """Import the labels in ``file`` into the folder ``labels`` that was drawn from ``corpus``.
 
     An import discards the imports of later readers: after a new first reading, others must read
     again. Every set of labels numbers its tasks in the same way, so a file must come from the page
@@ -104,7 +105,7 @@ def import_labels(
     Args:
         corpus: The text.
         file: An export from the page or from a tool.
-        folder: The labels, as :func:`confide.labels.drawing.draw_label_tasks` wrote them.
+        labels: The labels, as :func:`confide.labels.drawing.draw_label_tasks` wrote them.
         annotator: A short name of the reader; None: "a", "b" or "c".
         role: One of ``READER_ROLES``. The first reader reads all that was drawn; the others read
             what :func:`confide.labels.adjudication.write_adjudication` gives them.
@@ -137,14 +138,14 @@ def import_labels(
         test_nobody_reads_a_second_time_what_was_not_read_whole``,
         ``tests/text/test_labels.py::test_somebody_else_reads_what_the_first_left_undecided``.
     """
-    about, drawn_tasks = read_label_facts(folder), read_tasks(folder)
+    about, drawn_tasks = read_label_facts(labels), read_tasks(labels)
     check_label_corpus(corpus, about)
     if role not in READER_ROLES:
-        raise ValueError(f"--role: {role!r} must be one of {', '.join(READER_ROLES)}")
+        raise argument_error("role", f"{role!r} must be one of {', '.join(READER_ROLES)}")
     reads_anew = role in ("first", "undecided")
     _discard_later_readings(about, role)
     annotator = _name_reader(annotator, about, role)
-    tasks = _find_tasks_of_role(Path(folder), about, role, drawn_tasks)
+    tasks = _find_tasks_of_role(Path(labels), about, role, drawn_tasks)
 
     found, notes = _read_export(
         Path(file), tasks, about["kinds"], page=name_label_page(about, role)
@@ -157,7 +158,7 @@ def import_labels(
     left = sum(t.task not in found for t in judge) if role != "decides" else 0
     undecided = sum(t.task in notes["undecided"] for t in judge)
     if left > (undecided if reads_anew else 0) and not (partial and reads_anew):
-        most = "--partial counts each as a secret on which a policy fails"
+        most = f"{argument('partial', True)} counts each as a secret on which a policy fails"
         if role == "second":
             most = "a second reader reads all the turns given"
         raise ValueError(
@@ -166,7 +167,7 @@ def import_labels(
             f"out the hard ones spoils the rate; {most}"
         )
 
-    rows_before = read_label_rows(Path(folder))
+    rows_before = read_label_rows(Path(labels))
     replaced = [row for row in rows_before if row["annotator"] == about.get(role)]
     of_others = [row for row in rows_before if row["annotator"] != annotator]
     now: list[dict[str, Any]] = [
@@ -175,7 +176,7 @@ def import_labels(
     ]
     scores = dict[str, float]()
     if role == "second":
-        _, (before, *_) = read_marks_by_role(folder)
+        _, (before, *_) = read_marks_by_role(labels)
         drawn_at_random = {t: found[t] for t in about["again"]["random"] if t in found}
         scores["f1"], scores["kappa"] = measure_agreement(before, drawn_at_random)
     drawn = "at_random" if role == "first" else about["drawn"]
@@ -183,14 +184,14 @@ def import_labels(
     readers[annotator] = {"read": len(found), "secrets": sum(map(len, found.values()))}
     about |= {"readers": readers, "drawn": drawn, role: annotator, "exported_by": exported_by}
     about |= {"agreement": scores} if scores else {}
-    _write_reading(folder, file, about, role, of_others + now, changed=(replaced, now), judge=judge)
+    _write_reading(labels, file, about, role, of_others + now, changed=(replaced, now), judge=judge)
     if judge:
         text_registry.register_text(corpus)
         register_judged_pairs(
             about, about["corpus"], [("", "")], (hash_turn_text(t.text) for t in judge)
         )
     return {
-        "labels": os.fspath(folder),
+        "labels": os.fspath(labels),
         "annotator": annotator,
         "tasks": len(tasks),
         "read": len(found),
@@ -220,11 +221,11 @@ def _name_reader(annotator: str | None, about: Mapping[str, Any], role: str) -> 
     place = READER_ROLES.index(role)
     needed = {"decides": "second"}.get(role, "first")
     if (place and needed not in about) or (role == "second" and "again" not in about):
-        raise ValueError(f"--role: {role!r} reads what 'crtlib label adjudicate' wrote for it")
+        raise argument_error("role", f"{role!r} reads what 'crtlib label adjudicate' wrote for it")
     earlier = [about[other] for other in READER_ROLES[:place] if other in about]
     annotator = annotator or {"second": "b", "decides": "c", "undecided": "d"}.get(role, "a")
     if not 0 < len(annotator) <= 40 or annotator in earlier:
-        raise ValueError(f"--annotator: {annotator!r} must be a short name, of no other reader")
+        raise argument_error("annotator", f"{annotator!r} must be a short name, of no other reader")
     return annotator
 
 
@@ -305,8 +306,8 @@ def _refuse_same_reader(file: Path, exported_by: Mapping[str, str], role: str) -
     for earlier in READER_ROLES[: READER_ROLES.index(role)]:
         if exported_by[role] and exported_by.get(earlier) == exported_by[role]:
             raise ValueError(
-                f"{file.name}: was exported under the name of the reader with --role {earlier}; "
-                f"--role {role} is for somebody else"
+                f"{file.name}: was exported under the name of the reader with "
+                f"{argument('role', earlier)}; {argument('role', role)} is for somebody else"
             )
 
 
@@ -438,7 +439,8 @@ def _read_answers(
         if len(readers) > 1:
             raise ValueError(
                 f"{where}: was read by {len(readers)} people, of whom only one would count; export "
-                "the annotations of each alone, and import the second with --role second"
+                "the annotations of each alone, and import the second with "
+                f"{argument('role', 'second')}"
             )
         if a.undecided or not a.done:  # a task with both is undecided
             doubted |= {a.task} if a.undecided else set()

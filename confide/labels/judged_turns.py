@@ -26,6 +26,7 @@ from confide.labels.registry import (
     register_reading,
 )
 from crtlib import files
+from crtlib.arguments import argument_error
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.text import corpora, data_points
 from crtlib.text.identity import hash_text, hash_turn_text
@@ -60,11 +61,12 @@ def read_labelled_points(
         if t.task not in without
     }
     if not read:
-        parts = {"teach": ("teaching", "--teach 600"), "judge": ("judging", "--secrets 400")}
-        empty, size = parts[part]
-        raise ValueError(
-            f"--labels: the {empty} part is empty; draw one with 'crtlib label sample {size}'"
-        )
+        drawn_by = {
+            "teach": ("teaching", "'crtlib label sample --teach 600'"),
+            "judge": ("judging", "'crtlib label sample --secrets 400'"),
+        }
+        empty, draw = drawn_by[part]
+        raise argument_error("labels", f"the {empty} part is empty; draw one with {draw}")
     read_dialogues = {dialogue_id for dialogue_id, _ in read}
     here = {
         (d.id, i): (t.text.replace("\r", " "), d.user)  # as it was drawn

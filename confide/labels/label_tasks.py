@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, TypeAdapter
 
 from crtlib import files, outputs
+from crtlib.arguments import argument_error
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.text import corpora, records
 from crtlib.text.identity import hash_text
@@ -134,7 +135,8 @@ def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
     elif "labels.json" not in marker["files"]:
         what = f"was made by 'crtlib {marker['command']}'"
     if what:
-        raise ValueError(f"--labels: {labels} {what}; a folder of 'crtlib label sample' is needed")
+        needed = "a folder of 'crtlib label sample' is needed"
+        raise argument_error("labels", f"{labels} {what}; {needed}")
     outputs.require_marker(labels, names=["labels.json"])
     path /= "labels.json"
     with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
@@ -159,7 +161,8 @@ def check_label_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> N
     from the original text if this corpus is redacted."""
     digest = corpora.hash_text_as_read(corpus)
     if digest != about["corpus"]:
-        raise ValueError(
-            f"--labels: were drawn from corpus {about['corpus'][:4]}…, and {corpus} is "
-            f"{digest[:4]}…; they can teach, but not judge"
+        raise argument_error(
+            "labels",
+            f"were drawn from corpus {about['corpus'][:4]}…, and {corpus} is {digest[:4]}…; they "
+            "can teach, but not judge",
         )

@@ -34,6 +34,7 @@ from confide.release.rate_bounds import (
 )
 from confide.reports import certificate_pages, model_card, standards
 from crtlib import files, outputs
+from crtlib.arguments import argument_error, option_of
 from crtlib.checks import check_choice, check_plain_name, check_whole_number, printable
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
@@ -117,7 +118,7 @@ def _check_arguments(
     page: Path, *, name: str | None, audience: str, secrets_per_person: Sequence[int]
 ) -> None:
     """Raise ``ValueError`` for an argument that no certificate can have."""
-    check_choice("for", audience, AUDIENCES)
+    check_choice(option_of("audience"), audience, AUDIENCES)
     if name is not None:
         check_plain_name("name", name)
     if isinstance(secrets_per_person, int | str):
@@ -126,7 +127,7 @@ def _check_arguments(
     for number in secrets_per_person:
         check_whole_number("secrets_per_person", number, 1)
     if page.suffix != ".html":
-        raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
+        raise argument_error("out", f"{page} must end in .html; its JSON has the same name")
 
 
 def _list_output_paths(page: Path, standard: str | None) -> tuple[Path, ...]:
@@ -139,11 +140,11 @@ def _check_output_paths(page: Path, paths: Iterable[Path], *, force: bool) -> No
     """Raise ``ValueError`` if one of the files of a certificate may not be written."""
     for path in paths:
         if path.is_symlink():
-            raise ValueError(f"--out: {path} is a link; name the file itself")
+            raise argument_error("out", f"{path} is a link; name the file itself")
         outputs.check_output_file(path, force=force)
     path = page.with_suffix(".json")
     if path.is_file() and "void_because" not in read_json_object(path):  # such as model.json
-        raise ValueError(f"--out: {path} exists and is not a certificate; take another name")
+        raise argument_error("out", f"{path} exists and is not a certificate; take another name")
 
 
 def _build_signed_certificate(
@@ -185,7 +186,7 @@ def _order_files(
 def name_evidence_files(page: Path, standard: str) -> tuple[Path, Path]:
     """The paths of the page and the JSON that state what the certificate ``page`` shows about a
     standard."""
-    check_choice("evidence", standard, standards.STANDARDS)
+    check_choice(option_of("standard"), standard, standards.STANDARDS)
     return page.with_suffix(f".{standard}.html"), page.with_suffix(f".{standard}.json")
 
 

@@ -12,6 +12,7 @@ from confide.release import file_sources
 from confide.release.composed_promise import round_bound_up
 from confide.reports import bands
 from crtlib import files, outputs
+from crtlib.arguments import argument, argument_error
 from crtlib.attacks.one_run_bound import AUDIT_CONFIDENCE
 from crtlib.files import StrPath
 from crtlib.models.tensor_files import hash_tensors
@@ -69,22 +70,28 @@ def _read_audit(
     a = read_json_object(Path(audit))
     made = outputs.require_marker(Path(audit).parent, [Path(audit).name])
     if a.get("model") != outputs.hash_file(Path(model) / "model.safetensors"):
-        raise ValueError(f"--audit: {audit} {OTHER_MODEL}")
+        raise argument_error("audit", f"{audit} {OTHER_MODEL}")
     if "strongest_attacker_power" not in a:
-        raise ValueError(f"--audit: {audit} was made by another version of crtlib; make it again")
+        raise argument_error(
+            "audit", f"{audit} was made by another version of crtlib; make it again"
+        )
     if a.get("claimed"):
-        raise ValueError(f"--audit: {audit} tests a claim; audit without --claim")
+        raise argument_error("audit", f"{audit} tests a claim; audit without {argument('claim')}")
     if a["confidence"] != AUDIT_CONFIDENCE:
-        raise ValueError(
-            f"--audit: {audit} tests at confidence {a['confidence']:g}, must be "
-            f"{AUDIT_CONFIDENCE:g}; audit without --confidence"
+        raise argument_error(
+            "audit",
+            f"{audit} tests at confidence {a['confidence']:g}, must be "
+            f"{AUDIT_CONFIDENCE:g}; audit without {argument('confidence')}",
         )
     if made["options"].get("guesses") is not None:
-        raise ValueError(
-            f"--audit: {audit} guesses on a chosen number of canaries; audit without --guesses"
+        raise argument_error(
+            "audit",
+            f"{audit} guesses on a chosen number of canaries; audit without {argument('guesses')}",
         )
     if made["options"].get("seed") is not None:
-        raise ValueError(f"--audit: {audit} drew coins by a chosen seed; audit without --seed")
+        raise argument_error(
+            "audit", f"{audit} drew coins by a chosen seed; audit without {argument('seed')}"
+        )
     proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
     bounds = attack_ledger.list_attacks(ledgers, "audit", tensors)
     bounds[a.get("name") or outputs.hash_file(audit)] = a["epsilon_lower"]
@@ -114,24 +121,26 @@ def _read_report(
     marked = outputs.require_marker(report)
     read, key = marked["inputs"], outputs.load_or_make_key(outputs.key_path_beside(report))
     if marked["options"].get("reveal"):
-        raise ValueError(f"--report: {report} shows text in clear; attach a redacted report")
+        raise argument_error("report", f"{report} shows text in clear; attach a redacted report")
     if read.get("model") != outputs.hash_tree(model):
-        raise ValueError(f"--report: {report} {OTHER_MODEL}")
+        raise argument_error("report", f"{report} {OTHER_MODEL}")
     if read.get("text") != outputs.with_keyed_hashes(text, key):
-        raise ValueError(
-            f"--report: {report} is not on the text of the certificate; make it on that text, "
-            "as it was before it was screened"
+        raise argument_error(
+            "report",
+            f"{report} is not on the text of the certificate; make it on that text, "
+            "as it was before it was screened",
         )
     for left_out, how in (
-        ("short passages", marked["options"]["min_length"] > 1 and "--min-length"),
-        ("the ends of texts", not marked["options"].get("flush", True) and "--verbatim"),
+        ("short passages", marked["options"]["min_length"] > 1 and argument("min_length")),
+        ("the ends of texts", not marked["options"].get("flush", True) and argument("verbatim")),
     ):
         if how:
-            raise ValueError(f"--report: {report} leaves {left_out} out ({how})")
+            raise argument_error("report", f"{report} leaves {left_out} out ({how})")
     if (form := marked["options"].get("template")) is not None:
-        raise ValueError(
-            f"--report: {report} reads texts with template {form!r}; report without "
-            "--template, as the model was trained"
+        raise argument_error(
+            "report",
+            f"{report} reads texts with template {form!r}; report without "
+            f"{argument('template')}, as the model was trained",
         )
     r = read_json_object(Path(report) / "report.json")["summary"]
     every = attack_ledger.list_attacks(ledgers, "report", tensors)
@@ -141,9 +150,10 @@ def _read_report(
     )
     most = max(n for n in least.values() if n is not None)
     if own is None or own < most:
-        raise ValueError(
-            f"--report: {report} found fewer passages than another report of this model, of "
-            f"{len(least)}; attach the one that found most"
+        raise argument_error(
+            "report",
+            f"{report} found fewer passages than another report of this model, of "
+            f"{len(least)}; attach the one that found most",
         )
     told = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
     return told | {"made": len(least)}

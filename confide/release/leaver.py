@@ -15,6 +15,7 @@ from confide.reports import html
 from confide.text import text_sizes
 from crtlib.accounting import guess_bounds, privacy_cost
 from crtlib.accounting.events import SampledGaussian
+from crtlib.arguments import argument_error
 from crtlib.checks import check_delta
 from crtlib.files import StrPath
 from crtlib.intervals import count_of
@@ -118,7 +119,7 @@ def _count_turns_of_person(
     """How many turns each conversation of a person has. Raises ``ValueError`` if the name is empty
     or nobody in the text has it."""
     if not (name := normalise_unit_name(user)):
-        raise ValueError("--user: must be the name of a person, and is empty")
+        raise argument_error("user", "must be the name of a person, and is empty")
     own = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user in (user, name)]
     if not own:
         elsewhere = (
@@ -127,7 +128,7 @@ def _count_turns_of_person(
             if registry.knows_person(name)
             else ""
         )
-        raise ValueError(f"--user: nobody in the corpus has this name{elsewhere}")
+        raise argument_error("user", f"nobody in the corpus has this name{elsewhere}")
     return own
 
 

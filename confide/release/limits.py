@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from confide.promise_kinds import BAYESIAN_KIND
+from crtlib.arguments import argument_error
 from crtlib.intervals import to_decimal
 
 LIMIT_NAMES = {
@@ -39,9 +40,10 @@ def _parse_limit(text: str) -> tuple[str, Decimal]:
     found = re.fullmatch(r"\s*(\w+)\s*<=\s*([0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?)\s*(%?)\s*", text)
     name = found[1] if found else ""
     if not found or name not in LIMIT_NAMES or (found[3] and name.startswith(("epsilon", "delta"))):
-        raise ValueError(
-            f"--require: {text!r} must be NAME <= NUMBER, such as 'public <= 1%' or 'guess <= 55'; "
-            f"a name is one of {', '.join(LIMIT_NAMES)}"
+        raise argument_error(
+            "require",
+            f"{text!r} must be NAME <= NUMBER, such as 'public <= 1%' or 'guess <= 55'; a name is "
+            f"one of {', '.join(LIMIT_NAMES)}",
         )
     number = Decimal(found[2])
     return name, number / 100 if found[3] and name not in LIMITS_IN_PERCENT else number

@@ -36,6 +36,7 @@ from confide.release.rate_bounds import recompute_bound
 from confide.reports import certificate_pages
 from crtlib import files
 from crtlib.accounting.events import count_private_steps
+from crtlib.arguments import argument, written_as_options
 from crtlib.checks import MachineError, printable
 from crtlib.foreign_files import refuse_whatever_fails
 
@@ -121,7 +122,7 @@ def find_certificate_fault(
         test_a_certificate_of_another_key_or_of_void_files_is_refused``.
     """
     if public is not None and not re.fullmatch("[0-9a-f]{64}", public := public.strip().lower()):
-        return "--key: must be 64 hexadecimal digits"
+        return f"{argument('public')}: must be 64 hexadecimal digits"
     try:
         seal.check_signature(certificate, "certificate", public)
         released = released_folder.read_release(model)
@@ -323,8 +324,10 @@ def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     page, certificate = arguments.certificate.with_suffix(".html"), {}
     try:
-        with refuse_whatever_fails(
-            str(arguments.certificate), "is no certificate", ours=ValueError
+        named = str(arguments.certificate)
+        with (
+            written_as_options({"public": "key"}),
+            refuse_whatever_fails(named, "is no certificate", ours=ValueError),
         ):
             certificate = seal.read_signed(arguments.certificate)
             read = files.read_bytes(page) if page.is_file() else None

@@ -24,6 +24,7 @@ from confide.reports import leakage_page, leakage_scoring
 from confide.reports.bands import LEAST_REPORTED_COUNT, count_band
 from confide.reports.leakage_tables import ReportCover, TokenDecoder
 from crtlib import files, outputs
+from crtlib.arguments import argument, argument_error
 from crtlib.attacks import leakage
 from crtlib.checks import MachineError
 from crtlib.files import StrPath
@@ -39,7 +40,7 @@ OTHER_TEXT_NOTE = "this model was trained on another text: it can leak only what
 def make_leakage_report(
     model: StrPath,
     corpus: StrPath,
-    folder: StrPath,
+    out: StrPath,
     *,
     top_k: int = 3,
     public: StrPath | None = None,
@@ -65,7 +66,7 @@ def make_leakage_report(
     Args:
         model: The folder of a model and its tokenizer.
         corpus: The text that the model may have read.
-        folder: The folder of the report.
+        out: The folder of the report.
         top_k: How many tokens an attacker tries at each place; 1 is the tab attack.
         public: A model that has not read the text, which shows what is common anyway.
         unit: What one document is; None: what the model was trained on, if its folder records that
@@ -80,7 +81,7 @@ def make_leakage_report(
             the text best. The summary has ``warning`` if another one fits better.
         prefix_scan: Read each text after every candidate beginning.
         device: Where the model runs.
-        force: Replace the contents of ``folder``, and permit a second report.
+        force: Replace the contents of ``out``, and permit a second report.
         executor: Scores several batches of a lot at a time.
 
     Returns:
@@ -121,10 +122,10 @@ def make_leakage_report(
     dialogues = leakage_scoring.read_corpus(corpus)
     network, tokenizer = load_model(model)
 
-    key_file = outputs.key_path_beside(Path(folder))
+    key_file = outputs.key_path_beside(Path(out))
     if key_file.is_file():
         files.check_private_key(key_file)
-    folder, key = Path(folder), outputs.load_or_make_key(key_file)
+    out, key = Path(out), outputs.load_or_make_key(key_file)
     corpus_hash = corpora.hash_corpus(corpus)
     inputs = {
         **brought,
@@ -133,9 +134,9 @@ def make_leakage_report(
         "text": outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key),
     }
     recipe: dict = {"command": "report", "options": of_runs | of_page, "inputs": inputs}
-    if outputs.is_up_to_date(folder, **recipe):
-        return _read_report(folder)
-    outputs.check_output_folder(folder, inputs=[corpus, *brought.values()], force=force)
+    if outputs.is_up_to_date(out, **recipe):
+        return _read_report(out)
+    outputs.check_output_folder(out, inputs=[corpus, *brought.values()], force=force)
 
     registry = text_registry.Registry(text_registry.registry_folder())
     weights_hash = str(hash_tensors(model))
@@ -144,10 +145,11 @@ def make_leakage_report(
     if not (reveal or force) and registry.count_other_reports(
         corpus_hash, weights_hash, report_hash
     ):
-        raise ValueError(
-            f"--out: {model} was reported on this text before, with other options; several reports "
-            "reveal more than one does: show one, or --force another, which states that it is one "
-            "of several"
+        raise argument_error(
+            "out",
+            f"{model} was reported on this text before, with other options; several reports "
+            f"reveal more than one does: show one, or {argument('force')} another, which states "
+            "that it is one of several",
         )
     odometers = odometer.find_odometers(corpus, corpus_hash)
     entries = itertools.chain(*map(odometer.read_entries, odometers), registry.entries())
@@ -160,13 +162,13 @@ def make_leakage_report(
     with (
         _key_beside(key_file, key) as write_key,
         outputs.staged_folder(
-            folder,
+            out,
             **recipe,
             public=() if reveal else leakage_page.REPORT_FILES,
             force=force,
             seal=write_key,
         ) as part,
-        resume_shards(folder, {"model": outputs.hash_tree(model)}) as kept,
+        resume_shards(out, {"model": outputs.hash_tree(model)}) as kept,
     ):
         used, facts = leakage_scoring.choose_report_template(
             template, Path(model), dialogues, network, tokenizer, cover.unit, device
@@ -223,7 +225,7 @@ def make_leakage_report(
         )
         if outputs.with_keyed_hashes(outputs.hash_tree(corpus), key) != inputs["corpus"]:
             raise MachineError(f"{corpus}: changed while it was read; make the report again")
-    return _read_report(folder)
+    return _read_report(out)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ from confide.reports import html
 from confide.screening import corpus_screening
 from confide.screening.corpus_screening import ScreeningOptions, ScreeningOutcome, default_policy
 from crtlib import outputs
+from crtlib.arguments import argument, argument_error
 from crtlib.files import StrPath
 from crtlib.screening.rate_values import RATE_NAMES
 from crtlib.text import screened_folder, shards
@@ -103,9 +104,10 @@ def screen_into_folder(
         if screened_folder.holds_roles(out):
             return None
         if not force:
-            raise ValueError(
-                f"--out: {out} was screened by an earlier version and does not say who spoke; "
-                "choose another folder or --force"
+            raise argument_error(
+                "out",
+                f"{out} was screened by an earlier version and does not say who spoke; choose "
+                f"another folder or {argument('force', True)}",
             )
     flagged = {"corpus": outputs.hash_tree(corpus), **options.recorded()}
     with (

@@ -29,6 +29,7 @@ from confide.screening.dialogue_batches import batch_dialogues, count_texts
 from confide.screening.judged_policies import PolicyPair, count_corpus_labels, judge_policies
 from confide.screening.screening_notes import describe_all_secrets, list_screening_notes
 from confide.text import registry_units, text_sizes
+from crtlib.arguments import argument, argument_error
 from crtlib.checks import check_choice
 from crtlib.files import StrPath
 from crtlib.progress import bar_options
@@ -64,12 +65,6 @@ MAP_COLUMNS = 12
 """Columns of the map: one for each of a dialogue's first turns, and one for the rest."""
 EXAMPLE_MARGIN = 60
 """Characters that an example shows on either side."""
-NO_POLICY_MESSAGE = (
-    "--policy: none fits this text; choose one (list:FILE, names, regex:FILE.toml, tagger:DIR, "
-    "presidio) or join them with +"
-)
-NOTHING_TO_MISS = "is the share missed of what --policy flags, and --policy is none"
-"""What is wrong with a gamma together with the policy ``none``."""
 
 ExamplesByKind = dict[str, list[tuple[str, str, str]]]
 
@@ -89,8 +84,18 @@ def default_policy(corpus: StrPath, otherwise: str = "") -> str:
     if customersim.SimulationCheck().holds(first_dialogue):
         return "regex:customersim"
     if not otherwise:
-        raise ValueError(NO_POLICY_MESSAGE)
+        raise argument_error(
+            "policy",
+            "none fits this text; choose one (list:FILE, names, regex:FILE.toml, tagger:DIR, "
+            "presidio) or join them with +",
+        )
     return otherwise
+
+
+def describe_idle_gamma() -> str:
+    """What is wrong with a gamma together with the policy ``none``."""
+    policy = argument("policy")
+    return f"is the share missed of what {policy} flags, and {policy} is none"
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ class ScreeningOptions:
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
         check_choice("dedup_by", self.dedup_by, ("exact", "bloom", "near"))
         if self.gamma and self.policy == "none":
-            raise ValueError(f"gamma={self.gamma!r}: {NOTHING_TO_MISS}")
+            raise ValueError(f"gamma={self.gamma!r}: {describe_idle_gamma()}")
         if self.duplicates == "drop":
             raise ValueError(
                 "duplicates='drop': a found secret in a repeated message would decide how many "

@@ -11,6 +11,7 @@ from typing import Any
 
 from confide import text_registry
 from confide.labels import adjudication, judged_turns, label_tasks, registry
+from crtlib.arguments import argument, argument_error
 from crtlib.files import StrPath
 from crtlib.screening import (
     rates,
@@ -77,7 +78,8 @@ def judge_policies(
     facts = label_tasks.read_label_facts(folder)
     read_twice = "second" in facts
     if pair.unit == "user" and facts["by"] == "dialogue":
-        raise ValueError("--labels: were drawn by conversation; --unit user needs a draw by user")
+        by_user = f"{argument('unit', 'user')} needs a draw by user"
+        raise argument_error("labels", f"were drawn by conversation; {by_user}")
     own_policies = {
         policy_digest(part): part
         for name in pair.names
@@ -89,9 +91,10 @@ def judge_policies(
     drawn_tasks = [t for t in label_tasks.read_tasks(folder) if t.part == "judge"]
     if unsealed or before.tasks >= {t.task for t in drawn_tasks}:
         policy = strip_paths(own_policies[min(unsealed or own_policies)])
-        raise ValueError(
-            f"--labels: {policy} may have been made from them; only a policy sealed before they "
-            "are read is judged: crtlib label sample --seal"
+        raise argument_error(
+            "labels",
+            f"{policy} may have been made from them; only a policy sealed before they are read is "
+            "judged: crtlib label sample --seal",
         )
     asked = before.people
     apart = {t.task for t in drawn_tasks if _is_asked(t.user, t.id, facts, asked)}

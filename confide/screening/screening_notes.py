@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from confide.screening.screened_rates import is_deduplicated_by_likeness
+from crtlib.arguments import argument
 from crtlib.intervals import count_of
 from crtlib.screening import (
     bound_levers,
@@ -41,7 +42,11 @@ def list_screening_notes(
         )
     elif counted.trace.origin == "unknown":
         notes.append(
-            ("no turn that was read has a secret, so" if was_read else "without --labels")
+            (
+                "no turn that was read has a secret, so"
+                if was_read
+                else f"without {argument('labels')}"
+            )
             + " nothing is known about what was missed, "
             + (
                 "so a certificate promises of each secret what it does of one that was missed"
@@ -71,7 +76,7 @@ def list_screening_notes(
     if summary["unit"] == "user" and summary["points"] == 1:
         notes.append(
             "one person wrote all of it, so nothing can be promised about a person: screen it with "
-            "--unit turn or dialogue"
+            f"{argument('unit', 'turn', 'dialogue')}"
         )
     if not summary["redacted_spans"]:
         notes.append("pi flagged nothing, so nothing was redacted")

@@ -33,6 +33,7 @@ from confide.labels.label_tasks import (
 )
 from confide.screening.dialogue_batches import count_texts
 from crtlib import outputs
+from crtlib.arguments import argument_error
 from crtlib.checks import check_allowed
 from crtlib.files import StrPath
 from crtlib.screening import rates
@@ -117,7 +118,7 @@ def teach_tagger(
     (:func:`measure_learning_curve`). Raises ``ValueError`` if nothing is labelled.
     """
     backbone = None if backbone == FROM_NOTHING else backbone or default_backbone()
-    check_allowed("judging_share (--heldout)", judging_share, 0 < judging_share < 1, "in (0, 1)")
+    check_allowed("judging_share", judging_share, 0 < judging_share < 1, "in (0, 1)")
     folders = [labels] if isinstance(labels, str | os.PathLike) else list(labels)
     inputs = {"corpus": corpus} | {f"labels {k}": folder for k, folder in enumerate(folders, 1)}
     if int8 and not backbone:
@@ -245,9 +246,10 @@ def _read_labelled_texts(
         if cluster_of(point, by) not in judging_people
     ]
     if not any(p.secrets for p in teaching):
-        raise ValueError(
-            f"--labels: none of the {len(teaching)} turns that teach holds a secret; draw more "
-            "with 'crtlib label sample --teach'"
+        raise argument_error(
+            "labels",
+            f"none of the {len(teaching)} turns that teach holds a secret; draw more with "
+            "'crtlib label sample --teach'",
         )
     if backbone:
         load_encoder(backbone)

@@ -243,7 +243,7 @@ def _name_sources(paths: Sequence[str], options: IngestOptions) -> list[IngestSo
     """The sources at these paths, each with its format and a name of its own for messages. Raises
     ``ValueError`` if there is none, and for a URL or a text that was screened."""
     if not paths:
-        raise ValueError("SOURCE: is missing; name a file, a folder or hub:owner/name")
+        raise argument_error("sources", "is missing; name a file, a folder or hub:owner/name")
     plans: list[IngestSource] = []
     for path in paths:
         if "://" in path:
@@ -265,7 +265,9 @@ def _write_columns_read(frame: Any, path: Path, options: IngestOptions) -> None:
         role is not converted. Test:
         ``tests/release/test_library.py::test_no_cell_of_a_table_in_memory_is_quoted``.
     """
-    with refuse_whatever_fails("SOURCE", "this table has a column that Parquet cannot hold"):
+    with refuse_whatever_fails(
+        argument("sources"), "this table has a column that Parquet cannot hold"
+    ):
         names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
         given = {name for name in options.columns.values() if name}
         read = [n for n in names if isinstance(n, str) and readers.is_column_read(n, given)]

@@ -31,6 +31,7 @@ from confide.training import (
     training_of_study,
     training_record,
 )
+from crtlib.arguments import argument, argument_error
 from crtlib.files import StrPath
 from crtlib.intervals import at_most, count_of, round_up_to_figures
 from crtlib.screening.policy_names import is_from_file
@@ -210,7 +211,7 @@ def advise_on_limits(
         test_what_is_said_of_a_plan_is_said_by_its_certificate``.
     """
     if not require:
-        raise ValueError("--require: is missing; give 'public <= 1%' or another limit")
+        raise argument_error("require", "is missing; give 'public <= 1%' or another limit")
     limits.judge_limits({"verdict": "none"}, require)  # refuses a malformed limit
     about = label_tasks.read_label_facts(labels)
     turns, people = int(about["judge"]), int(about["users"])
@@ -473,7 +474,7 @@ def _explain_unmet(
         f"{math.ceil(10 * needed) / 10:g} hours"
     )
     if needed > hours:
-        return f"{why}; --hours allows {hours:g}", None
+        return f"{why}; {argument('hours')} allows {hours:g}", None
     return why, near
 
 

@@ -29,6 +29,7 @@ from confide.training.training_facts import (
 from crtlib import files, outputs
 from crtlib.accounting.events import SampledGaussian, count_private_steps
 from crtlib.accounting.guarantees import BoundedRate
+from crtlib.arguments import argument_error
 from crtlib.checks import plain_name, raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.models.tensor_files import hash_tensors
@@ -302,8 +303,8 @@ def open_odometer(
     )
     others = [folder for folder in beside if folder.resolve() != home.resolve()]
     if beside and others == beside:
-        raise ValueError(
-            f"--odometer: {odometer_folder}: this text has one already, {beside[0]}; name that"
+        raise argument_error(
+            "odometer", f"{odometer_folder}: this text has one already, {beside[0]}; name that"
         )
     weights = Path(init) / "model.safetensors"
     facts_of_run = {

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from crtlib.arguments import argument, argument_error
 from crtlib.checks import check_allowed, check_choice
 from crtlib.files import StrPath
 from crtlib.screening import value_lists
@@ -96,7 +97,9 @@ def find_flagged_holders(
             for number in numbers:
                 users.setdefault(number, set()).add(p.user)
             flagged.append(numbers)
-    find = ValueFinder("--from-policy", [row for row in rows.values() if is_long_enough(row.value)])
+    find = ValueFinder(
+        argument("policy"), [row for row in rows.values() if is_long_enough(row.value)]
+    )
     names = {
         row.number: {row.value} if by == "value" else users[row.number] for row in rows.values()
     }
@@ -170,16 +173,16 @@ def _find_holders(
 
 
 def _read_secret_table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
-    table = value_lists.read_value_table(path, f"--secrets: {path}")
+    table = value_lists.read_value_table(path, f"{argument('table')}: {path}")
     names = [str(name) for name in table.columns]
     if not {"user", "secret"} <= set(names) or set(names) - set(SECRET_COLUMNS):
         lacks = [name for name in ("user", "secret") if name not in names]
         more = len(set(names) - set(SECRET_COLUMNS))  # not shown: they may be values
         what = f"has no column {' and '.join(lacks)}" if lacks else f"has {more} other columns"
-        raise ValueError(f"--secrets: {what}; a table needs user,secret[,kind][,p][,r]")
+        raise argument_error("table", f"{what}; a table needs user,secret[,kind][,p][,r]")
     for name, given in (("p", prior), ("r", posterior)):
         if name not in names and given is None:
-            raise ValueError("--posterior: must be given, there is no column r")
+            raise argument_error("posterior", "must be given, there is no column r")
         column = table[name] if name in names else [given] * len(table)
         table[name] = pd.to_numeric(column, errors="coerce")
     for name in ("user", "secret"):

@@ -37,6 +37,7 @@ from crtlib import files, outputs
 from crtlib.accounting import secret_protection
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secret_protection import ProtectionPlan
+from crtlib.arguments import argument, argument_error
 from crtlib.checks import check_allowed, check_choice
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
@@ -113,7 +114,8 @@ def make_secret_plan(
     """
     _refuse_screened_folder(corpus)
     if (table is None) == (policy is None):
-        raise ValueError("--secrets, --from-policy: give exactly one of the two")
+        both = f"{argument('table')}, {argument('policy')}"
+        raise ValueError(f"{both}: give exactly one of the two")
     check_choice("targets", targets, tuple(secret_protection.BUDGET_EXPONENTS))
     inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})
     named = (
@@ -133,7 +135,7 @@ def make_secret_plan(
         if table is not None:
             holders = find_listed_holders(points(), table, **promise)
         elif posterior is None:
-            raise ValueError("--posterior: must be given with --from-policy")
+            raise argument_error("posterior", f"must be given with {argument('policy')}")
         else:
             holders = find_flagged_holders(points, policy_by_name(policy or ""), **promise)
         matrix, n = holders.matrix(), len(holders.examples)
@@ -193,7 +195,7 @@ def _choose_plan(plans: Sequence[ProtectionPlan], take: float | None) -> tuple[P
         chosen = next((p for p in plans if p.scale == take), None)
         if chosen is None:
             scales = ", ".join(f"{p.scale:g}" for p in plans)
-            raise ValueError(f"--take: {take:g} must be one of {scales}")
+            raise argument_error("take", f"{take:g} must be one of {scales}")
         return chosen, f"take {take:g}: as you set"
     best = max(plans, key=lambda p: p.kept_share / p.noise_multiplier)
     most = max(plans, key=lambda p: p.scale)
@@ -201,7 +203,7 @@ def _choose_plan(plans: Sequence[ProtectionPlan], take: float | None) -> tuple[P
     lost = 100 * (most.kept_share - best.kept_share)
     return best, (
         f"take {best.scale:g}: {noise:.2g} times the noise of {most.scale:g} for {lost:.1f} % of "
-        "the text; --take names another"
+        f"the text; {argument('take')} names another"
     )
 
 
@@ -267,8 +269,9 @@ def read_secret_plan(
     home = Path(folder)
     marked = outputs.require_marker(home)
     if marked["command"] != "protect":
-        raise ValueError(f"--plan: {folder} is not a plan of 'crtlib protect'")
-    with refuse_whatever_fails(f"--plan: {folder}", "its plan.json is damaged"):
+        raise argument_error("plan", f"{folder} is not a plan of 'crtlib protect'")
+    named = f"{argument('plan')}: {folder}"
+    with refuse_whatever_fails(named, "its plan.json is damaged"):
         summary = json.loads(files.read_bytes(home / "plan.json"))
         SavedPlan.model_validate(summary)
     key = outputs.load_or_make_key(home / "key")
@@ -276,16 +279,16 @@ def read_secret_plan(
     made_for = summary.get("corpus_hmac")
     this = outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key)
     if not isinstance(made_for, str):
-        raise ValueError(f"--plan: {folder} was made from a table, for no known corpus")
+        raise argument_error("plan", f"{folder} was made from a table, for no known corpus")
     if made_for != this:
-        raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {this[:4]}…")
+        raise argument_error("plan", f"made for corpus {made_for[:4]}…, this is {this[:4]}…")
     points = data_points.make_points(text, summary["unit"])
-    with refuse_whatever_fails(f"--plan: {folder}", "its tables are damaged", ours=ValueError):
+    with refuse_whatever_fails(named, "its tables are damaged", ours=ValueError):
         weights = _read_table(home / "weights.parquet").set_index("example")
         names = [make_pseudonym(key, "id", p.id) for p in points]
         if sorted(names) != weights.index.tolist():
-            raise ValueError(
-                "--plan: was made for other points; make it again with 'crtlib protect'"
+            raise argument_error(
+                "plan", "was made for other points; make it again with 'crtlib protect'"
             )
         secrets, holders = (_read_table(home / f"{n}.parquet") for n in ("secrets", "holders"))
         where = (pd.Index(secrets.secret).get_indexer(pd.Index(holders.secret)),

@@ -15,9 +15,10 @@ from typing import Any
 from confide import recipes
 from confide.recipes import Recipe
 from confide.release import file_sources
-from confide.screening.corpus_screening import NOTHING_TO_MISS, default_policy
+from confide.screening.corpus_screening import default_policy, describe_idle_gamma
 from confide.training import training_facts
 from confide.training.training_facts import TrainingFacts
+from crtlib.arguments import argument, arguments
 from crtlib.attacks import run_audit
 from crtlib.files import StrPath
 from crtlib.intervals import round_up_to_figures
@@ -100,11 +101,12 @@ def _refuse_promise_of_one_person(corpus: StrPath, settings: Mapping[str, Any]) 
         return
     if len({d.user or d.id for d in corpora.load_corpus(corpus).dialogues}) != 1:
         return
-    how = "--unit turn or dialogue"
+    smaller: dict[str, Any] = {"unit": ("turn", "dialogue")}
+    how = arguments(**smaller)
     if screened_folder.is_screened_folder(corpus):
         how = f"screen it with {how}"
     elif method.by_user:
-        how = f"--method dpsgd {how}"
+        how = arguments(method="dpsgd", **smaller)
     raise ValueError(
         f"{corpus}: one person wrote all of it, and without that person nothing is left to compare "
         f"with; promise messages or conversations ({how}), or add what others wrote"
@@ -272,19 +274,20 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
         if "policy" not in settings and "policy" in method.reads:
             settings["policy"] = default_policy(corpus, "none" if method.name == "sgd" else "")
         if settings.get("gamma") and settings.get("policy") == "none":
-            raise ValueError(f"gamma={settings['gamma']!r}: {NOTHING_TO_MISS}")
+            raise ValueError(f"gamma={settings['gamma']!r}: {describe_idle_gamma()}")
         return {"conservative": settings.get("policy", "everything")} | settings
     if method.reads_raw or method.flags_tokens:
-        raise ValueError(f"--method {method.name}: reads raw text; give the unscreened corpus")
+        asked = argument("method", method.name)
+        raise ValueError(f"{asked}: reads raw text; give the unscreened corpus")
     screening = screened_folder.read_screening_summary(corpus)
     fixed: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
     fixed |= {"unit": screening["unit"], "dedup": "none", "gamma": 0.0}
     fixed |= {"duplicates": "mask_private"}
     if settings.get("canaries") and not settings.get("audited"):
         raise ValueError(
-            f"canaries={settings['canaries']!r}: must be those of an audit (auto, or --copies 1) "
-            f"on {corpus}, which is screened already: policies find copies of a canary, or miss "
-            "them, in raw text only"
+            f"canaries={settings['canaries']!r}: must be those of an audit (auto, or "
+            f"{argument('copies', 1)}) on {corpus}, which is screened already: policies find "
+            "copies of a canary, or miss them, in raw text only"
         )
     for name in fixed.keys() & settings.keys():
         if name != "unit" or settings["unit"] != screening["unit"]:

@@ -38,6 +38,7 @@ from confide.training.odometer_run import OdometerRun
 from confide.training.training_facts import CardWriter, TrainingFacts
 from confide.training.training_record import TrainingResult, make_work_folder, work_folder
 from crtlib import files, outputs
+from crtlib.arguments import argument, argument_error
 from crtlib.files import StrPath
 from crtlib.models import interface, model_folder
 from crtlib.options import InvalidOption
@@ -226,7 +227,8 @@ class Session:
         if parallel.process_group().is_leader:
             if work:
                 self._open_resources.callback(_remove_if_empty, work)
-                refusal = f"--out: {work} is in use by another training"  # two would share one run
+                # Two would share one run.
+                refusal = f"{argument('out')}: {work} is in use by another training"
                 self._open_resources.enter_context(files.lock_folder(work, refusal))
             self.odometer = odometer_run.open_odometer(
                 recipe.corpus, job.odometer_fields, init=recipe.init, protects=job.protects,
@@ -252,11 +254,12 @@ class Session:
         if self.odometer and secure and job.void_before:
             spent = self.odometer.spent_before_start(resumed=self.training.is_resumed)
             if void := job.void_before(spent, self.training.charges):
-                raise ValueError(
-                    f"--plan: a certificate would be void: {void} Where nobody ever saw the model "
-                    "of an earlier run, strike that (crtlib account --strike) and train into "
-                    "another --out; for an experiment, about which nothing is promised, use "
-                    "--repeatable-noise"
+                raise argument_error(
+                    "plan",
+                    f"a certificate would be void: {void} Where nobody ever saw the model of an "
+                    "earlier run, strike that (crtlib account --strike) and train into another "
+                    f"{argument('out')}; for an experiment, about which nothing is promised, use "
+                    f"{argument('repeatable_noise', True)}",
                 )
 
     @property
@@ -379,10 +382,10 @@ def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
         return
     places = [Path(p).resolve() for p in (out, meter or out)]
     if meter and any(a in (b, *b.parents) for a, b in (places, places[::-1])):
-        raise ValueError(f"--odometer: {meter} must lie outside of --out, {out}")
+        raise argument_error("odometer", f"{meter} must lie outside of {argument('out')}, {out}")
     if (outputs.find_marker(out) or {}).get("command") == "train":
         _remove_checkpoint(out)  # of a training that was killed when done
-        raise ValueError(f"--out: {out} is a finished model; train into another folder")
+        raise argument_error("out", f"{out} is a finished model; train into another folder")
     if outputs.check_output_folder(out, inputs=inputs, force=None).exists():
         files.check_writable(out)
 
@@ -400,8 +403,9 @@ def _describe_other_run(work: Path, recipe: Recipe) -> str:
     ]
     told = f"with {' and '.join(others)}" if others else "of another text, model or device"
     return (
-        f"--out: {work} belongs to another run, which was begun {told}; use the same options to go "
-        "on, or another --out to begin again (what was begun counts in full)"
+        f"{argument('out')}: {work} belongs to another run, which was begun {told}; use the same "
+        f"options to go on, or another {argument('out')} to begin again (what was begun counts in "
+        "full)"
     )
 
 

@@ -30,6 +30,7 @@ from confide.training.pending_training import PendingTraining
 from confide.training.training_facts import TrainingFacts
 from confide.training.training_record import TrainingResult
 from crtlib.accounting import privacy_cost
+from crtlib.arguments import argument_error
 from crtlib.attacks import run_audit
 from crtlib.files import StrPath
 from crtlib.models import pretrained
@@ -229,9 +230,11 @@ def attach_label_rates(
         )  # fmt: skip
         return replace(prepared, known=rates)
     if reads_raw:
-        raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
+        raise argument_error("labels", f"{study.method} redacts nothing that they could judge")
     if is_screened:
-        raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
+        raise argument_error(
+            "labels", "the corpus is screened already; give them to 'crtlib screen'"
+        )
     write = templates.make_point_writer(prepared.template)
     counter, label_facts = judge_policies(
         study.corpus, labels, pair, texts=prepared.texts, write=write

@@ -21,6 +21,7 @@ from confide.training.training_record import TrainingResult
 from crtlib import outputs
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secret_protection import ProtectionPlan
+from crtlib.arguments import argument_error
 from crtlib.checks import plain_name
 from crtlib.models import pretrained
 from crtlib.models.construction import build_model
@@ -70,7 +71,7 @@ def prepare_plan_training(recipe: SecretPlanRecipe, device: str) -> PendingTrain
         ValueError: With several processes or trials, and for a plan that is not of this corpus.
     """
     if parallel.count_launched_processes() > 1:
-        raise ValueError("--plan: must be trained in one process, without torchrun")
+        raise argument_error("plan", "must be trained in one process, without torchrun")
     if recipe.trials > 1:
         raise InvalidOption(
             "trials", "must be 1, as a plan's promise covers only one training", str(recipe.trials)

@@ -52,6 +52,7 @@ import scipy
 import torch
 from torch import nn
 
+from crtlib.arguments import argument
 from crtlib.attacks.token_sequences import count_sequences
 from crtlib.checks import check_allowed
 from crtlib.models import interface, model_folder, scoring
@@ -596,7 +597,7 @@ def choose_template(
             f"this model reads {templates.TEMPLATE_SAMPLES.get(best, best)!r} more easily than "
             f"{first!r} "
             f"(loss {losses[best]:.1f} against {losses[first]:.1f}); the report would miss what it "
-            "memorised; --template FILE.j2"
+            f"memorised; {argument('template', 'FILE.j2')}"
         )
     return first, facts
 

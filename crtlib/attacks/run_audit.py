@@ -37,6 +37,7 @@ from torch import nn
 from crtlib import files, outputs
 from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
+from crtlib.arguments import argument, argument_error, arguments
 from crtlib.attacks.leakage import tokenise_documents
 from crtlib.attacks.one_run_bound import (
     AUDIT_CONFIDENCE,
@@ -193,21 +194,20 @@ def audit_training(
     for folder in references:
         has_read = record["canaries"]["seed"] in _seeds_of_canaries_read(Path(folder))
         if has_read or (weights is not None and hash_tensors(folder) == weights):
-            raise ValueError(f"--reference: {folder} has read the canaries of {run}")
+            raise argument_error("references", f"{folder} has read the canaries of {run}")
 
     if corpora.hash_corpus(corpus) != record["corpus"]["sha256"]:
-        raise ValueError(f"--corpus: {corpus} is not the text that {run} was trained on")
+        raise argument_error("corpus", f"{corpus} is not the text that {run} was trained on")
     planted = record["canaries"]
     if planted["planted"] < MIN_AUDIT_CANARIES or planted["copies"] != 1:
-        raise ValueError(
-            f"{run}: was not trained with --canaries N --copies 1, N at least {MIN_AUDIT_CANARIES}"
-        )
+        needed = arguments(canaries="N", copies=1)
+        raise ValueError(f"{run}: was not trained with {needed}, N at least {MIN_AUDIT_CANARIES}")
     pairs = dict(enumerate(canaries.make_canary_pairs(planted["planted"], seed=planted["seed"])))
     if claim is None and not _reads_canaries_first(record):
         raise ValueError(
             f"{run}: started from a model that may have read the same canaries, so more may be "
             "learned about them than is proved for this training: must be trained with another "
-            "--seed, or audited with --claim"
+            f"{argument('seed')}, or audited with {argument('claim')}"
         )
     if claim is None:
         pairs = {k: pair for k, pair in pairs.items() if k not in planted["in_public"]}
@@ -355,8 +355,8 @@ def count_canaries_needed(
         if (found.strongest_attacker_power or 0.0) >= power:
             return int(m)
     raise ValueError(
-        f"--power {power}: needs more than {MAX_AUDIT_CANARIES:,} canaries; lower --epsilon or "
-        f"--delta"
+        f"{argument('power', power)}: needs more than {MAX_AUDIT_CANARIES:,} canaries; lower "
+        f"{argument('epsilon')} or {argument('delta')}"
     )
 
 
@@ -408,7 +408,7 @@ def _seeds_of_canaries_read(folder: Path) -> set[int]:
         recorded = dict(json.loads(files.read_text(settings)))
         return {recorded["seed"]} if recorded.get("canaries") else set()
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError(f"--reference: {settings} is not a record of a training") from None
+        raise argument_error("references", f"{settings} is not a record of a training") from None
 
 
 def find_record(run: Path) -> Path | None:

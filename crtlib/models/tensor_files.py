@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from crtlib import files
+from crtlib.arguments import argument_error
 from crtlib.files import StrPath
 
 
@@ -33,6 +34,6 @@ def hash_tensors(folder: StrPath) -> str | None:
                         left -= len(block)
                     pieces.append([one["dtype"], one["shape"], digest.hexdigest()])
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise ValueError(f"--init: {path} is damaged") from None
+                raise argument_error("init", f"{path} is damaged") from None
     text = json.dumps(sorted(pieces, key=str), sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest() if pieces else None

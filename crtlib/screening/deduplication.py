@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crtlib.arguments import argument
 from crtlib.checks import check_allowed, check_choice
 from crtlib.text.records import Point
 
@@ -284,5 +285,5 @@ def _import_dedup_package(package: str) -> Any:
         return import_module(package)
     except ModuleNotFoundError:
         raise ValueError(
-            f"method (--dedup-by): needs {package}, pip install 'crtlib[dedup]'"
+            f"method ({argument('dedup_by')}): needs {package}, pip install 'crtlib[dedup]'"
         ) from None

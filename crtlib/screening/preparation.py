@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from crtlib.arguments import argument
 from crtlib.checks import check_choice
 from crtlib.screening.deduplication import mark_repeats
 from crtlib.screening.redaction import (
@@ -79,9 +80,10 @@ def describe_bare_masks(masks: int, points: int, duplicates: str) -> list[str]:
         return []
     share = f"{masks:,} of {points:,} points are a mask and nothing else"
     way = {
-        "mask": "--duplicates mask_private leaves out copies of public ones",
+        "mask": f"{argument('duplicates', 'mask_private')} leaves out copies of public ones",
         "mask_private": "copies of private ones, and points that were one secret; copies of public "
-        "ones are left out, so a --conservative that makes more of them public leaves fewer",
+        f"ones are left out, so a {argument('conservative')} that makes more of them public leaves "
+        "fewer",
     }
     return [f"{share} ({100 * masks / points:.0f} %): {way[duplicates]}"]
 

@@ -301,7 +301,7 @@ def test_more_canaries_are_taken_for_more_power():
         ).strongest_attacker_power
         >= 0.9
     )
-    with pytest.raises(ValueError, match=r"--power 0\.9: needs more than 8,000 canaries"):
+    with pytest.raises(ValueError, match=r"^power=0\.9: needs more than 8,000 canaries"):
         run_audit.count_canaries_needed(8.0, 39.5, delta=1e-4, power=0.9)
 
 

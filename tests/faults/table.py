@@ -2119,7 +2119,7 @@ ASSUMED = rows(
      "exported_by[role] and exported_by", "False and exported_by",
      "text/test_labels.py::test_one_person_is_not_taken_for_two_readers"),
     ("half of a first reading is read again", "write_adjudication",
-     "if unread := list_unread_tasks(folder):",
+     "if unread := list_unread_tasks(labels):",
      "if unread := []:", "test_nobody_reads_a_second_time_what_was_not_read_whole"),
     ("half of a second reading is a whole one", "list_unread_tasks", 'if "second" in about',
      "if False",
@@ -2478,8 +2478,8 @@ TWICE = rows(
      "if len(row) != len(names):", "if len(row) < len(names):",
      "test_a_row_of_a_list_with_other_cells_than_the_header_is_refused[Smith, Zebulonia]"),
     ("a table without a header quotes its first row",
-     "confide.training.secret_holders:_read_secret_table", "raise ValueError(f\"--secrets: {what};",
-     "raise ValueError(f\"--secrets: {what} {names};",
+     "confide.training.secret_holders:_read_secret_table", "(\"table\", f\"{what};",
+     "(\"table\", f\"{what} {names};",
      "test_a_table_of_secrets_without_a_header_quotes_no_value"),
 )
 

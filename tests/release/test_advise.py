@@ -135,7 +135,7 @@ def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
 def test_hours_that_are_left_make_a_draw_of_it(ask):
     limit = "trace <= 16%"
     short, enough = ask(limit), ask(limit, hours=1)
-    assert short.best is None and "--hours allows 0" in short.why and not short.commands
+    assert short.best is None and "hours allows 0" in short.why and not short.commands
     assert enough.best is None and "label sample" in enough.commands[0]
     turns = min(row.turns_to_read for row in enough.rows)
     assert f"--turns {turns} " in enough.commands[0]

@@ -76,7 +76,7 @@ def read(tmp_path, path):
 )  # fmt: skip
 def test_a_plan_that_was_edited_is_refused_before_a_step(tmp_path, changes):
     path = plan(tmp_path, **changes)
-    with pytest.raises(ValueError, match=r"^--plan: ") as error:
+    with pytest.raises(ValueError, match=r"^plan: ") as error:
         read(tmp_path, path)
     assert "\n" not in str(error.value)
 

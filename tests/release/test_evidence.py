@@ -79,10 +79,10 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
 @pytest.mark.parametrize(
     ("options", "confidence", "said"),
     [
-        ({}, 0.01, "tests at confidence 0.01, must be 0.95; audit without --confidence"),
+        ({}, 0.01, "tests at confidence 0.01, must be 0.95; audit without confidence"),
         ({}, 0.9999, "tests at confidence 0.9999, must be 0.95"),
-        ({"guesses": 2}, 0.95, "guesses on a chosen number of canaries; audit without --guesses"),
-        ({"seed": 3}, 0.95, "drew coins by a chosen seed; audit without --seed"),
+        ({"guesses": 2}, 0.95, "guesses on a chosen number of canaries; audit without guesses"),
+        ({"seed": 3}, 0.95, "drew coins by a chosen seed; audit without seed"),
     ],
 )
 def test_no_option_of_an_audit_makes_it_another(

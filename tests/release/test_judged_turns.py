@@ -68,7 +68,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
         out.mkdir(exist_ok=True)
         return corpus_screening.screen_corpus(path, out, how, key=None, judges=tmp_path / name)
 
-    with pytest.raises(ValueError, match=r"--labels: list:list\.txt may have been made from them"):
+    with pytest.raises(ValueError, match=r"^labels: list:list\.txt may have been made from them"):
         judged("open")
     assert (tmp_path / "open" / "uses.jsonl").read_text() == ""
     assert judged("sealed").rates.public.judged_secrets > 0

@@ -169,6 +169,6 @@ def test_an_odometer_lies_outside_of_the_release(tmp_path):
     """Refused when all was done, with its key in the folder."""
     text = write_simulated_text(tmp_path / "c.jsonl")
     for place, out in ((tmp_path / "m" / "spent", tmp_path / "m"), (tmp_path, tmp_path / "m")):
-        with pytest.raises(ValueError, match=r"--odometer: .* must lie outside of --out"):
+        with pytest.raises(ValueError, match=r"^odometer: .* must lie outside of out"):
             train_on_corpus.train(text, method="dpsgd", out=out, odometer=place, epochs=1)
     assert not (tmp_path / "m").exists()

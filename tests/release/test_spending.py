@@ -110,7 +110,7 @@ def test_the_odometer_beside_the_corpus_counts_wherever_the_run_is_entered(tmp_p
     text = write_simulated_text(tmp_path / "c.jsonl")
     trainings.train(text, out=tmp_path / "one", **CRT)
     monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "mine"))
-    with pytest.raises(ValueError, match=r"--odometer: .* this text has one already"):
+    with pytest.raises(ValueError, match=r"^odometer: .* this text has one already"):
         trainings.train(text, out=tmp_path / "two", odometer=tmp_path / "far" / "mine", **CRT)
     assert not (tmp_path / "two.work").exists()  # what is refused leaves nothing
 

@@ -78,7 +78,7 @@ def test_a_share_of_conversations_is_counted_by_conversations(tmp_path):
     known = {d.id: d.turns[0].secrets for d in talks}
     home = draw_and_label(path, tmp_path / "labels", known, turns=110, seed=1, by="dialogue")
     settings = {"labels": home, "unit": "user", "conservative": "everything"}
-    with pytest.raises(ValueError, match="--labels: were drawn by conversation"):
+    with pytest.raises(ValueError, match=r"^labels: were drawn by conversation"):
         trainings.train(path, out=tmp_path / "m", **CRT | settings)
 
 

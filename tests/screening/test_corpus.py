@@ -267,7 +267,7 @@ def test_without_labels_rates_are_unknown_and_that_is_said(home):
 
 
 def test_labels_without_a_secret_are_not_called_none(home):
-    """Fault: "without --labels nothing is known", where somebody had read ten turns."""
+    """Fault: "without labels nothing is known", where somebody had read ten turns."""
     bare, labels = home / "bare.jsonl", home / "bare-labels"
     talks = [Dialogue(f"d{k}", f"u{k}", (Turn("USR", f"it is late {k}"),)) for k in range(10)]
     jsonl.write_jsonl(Corpus("bare", tuple(talks)), bare)
@@ -284,9 +284,9 @@ def test_labels_without_a_secret_are_not_called_none(home):
         )
         for given in (None, labels)
     }
-    assert "without --labels nothing is known" in said[None]
+    assert "without labels nothing is known" in said[None]
     assert "no turn that was read has a secret, so nothing is known" in said[labels]
-    assert "without --labels" not in said[labels]
+    assert "without labels" not in said[labels]
 
 
 @pytest.mark.parametrize("unit", ["turn", "dialogue", "user"])
@@ -344,7 +344,7 @@ def test_the_simulators_text_is_known_and_other_text_is_not(home):
     assert default_policy(home / "c.jsonl") == "regex:customersim"
     text = (home / "c.jsonl").read_text().replace("help", "Help", 1)
     (home / "c.jsonl").write_text(text)
-    with pytest.raises(ValueError, match=r"--policy: none fits this text; choose one \(list:FILE"):
+    with pytest.raises(ValueError, match=r"^policy: none fits this text; choose one \(list:FILE"):
         default_policy(home / "c.jsonl")
 
 

@@ -72,7 +72,7 @@ def test_teaching_says_what_both_operating_points_miss(file, tmp_path):
 
 
 def test_bad_arguments_are_named(file, tmp_path):
-    with pytest.raises(ValueError, match=r"judging_share \(--heldout\)=1.0: must be in \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"^judging_share=1.0: must be in \(0, 1\)"):
         teaching.teach_tagger(file, tmp_path / "t", judging_share=1.0)
     bare = [Dialogue(d.id, d.user, (Turn("USR", "hi"),)) for d in CORPUS.dialogues]
     jsonl.write_jsonl(bare, file)

@@ -167,6 +167,6 @@ def test_a_screened_folder_says_who_spoke(tmp_path):
     before = corpora.load_corpus(without_roles(folder)).dialogues
     assert {d.id: d.turns[0].text for d in before} == texts
     assert {len(d.turns) for d in before} == {1} and not screened_folder.holds_roles(folder)
-    with pytest.raises(ValueError, match="does not say who spoke; choose another folder or --fo"):
+    with pytest.raises(ValueError, match="does not say who spoke; choose another folder or fo"):
         screened(tmp_path)
     assert screened_folder.holds_roles(screened(tmp_path, force=True))

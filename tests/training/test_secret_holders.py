@@ -100,9 +100,9 @@ def test_a_plan_belongs_to_its_corpus(tmp_path):
     )  # fmt: skip
     names = (tmp_path / "plan" / "weights.parquet").read_bytes()
     assert b"s0-d0" not in names and (tmp_path / "plan" / "key").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(ValueError, match=r"--plan: made for corpus ....…, this is ....…"):
+    with pytest.raises(ValueError, match=r"^plan: made for corpus ....…, this is ....…"):
         train_on_corpus.train(tmp_path / "1.jsonl", plan=tmp_path / "plan", out=tmp_path / "m")
-    with pytest.raises(ValueError, match="--take: 7 must be one of 2, 5, 10, inf"):
+    with pytest.raises(ValueError, match=r"^take: 7 must be one of 2, 5, 10, inf"):
         secret_plans.make_secret_plan(
             tmp_path / "0.jsonl", tmp_path / "p2", policy="regex:customersim",
             posterior=0.1, steps=5, batch_size=4, take=7, neighbouring_relation="reference",
