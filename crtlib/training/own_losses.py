@@ -195,10 +195,9 @@ def _refuse_if_apart(
 ) -> None:
     """Raise ValueError if the clipped sum of these texts changes when it is taken again, or is not
     what the texts add alone."""
-    device = interface.device_of(model)
-    generators_before = probe.generator_states(device)
+    generators_before = probe.generator_states(interface.device_of(model))
     first, second = (_clipped_sum(model, losses, [texts], clip_norm) for _ in range(2))
-    drawn = not torch.equal(generators_before, probe.generator_states(device))
+    drawn = probe.has_drawn(model, generators_before)
     if drawn or probe.distance_in_clip_norms(first, second, clip_norm) > allowed:
         raise ValueError("losses: draw random numbers of their own: must be without noise")
 

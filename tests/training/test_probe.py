@@ -137,6 +137,14 @@ def test_a_head_has_the_scale_of_its_model(kind, scale):
     assert torch.allclose(ours, exact, atol=1e-6)
 
 
+def test_a_draw_for_layers_that_are_never_dropped_is_let_through():
+    """Older OPTs draw a number a layer to compare it with a rate of zero."""
+    model = tiny("opt", num_hidden_layers=1)
+    layer = model.model.decoder.layers[0]
+    layer.register_forward_pre_hook(lambda *_: torch.rand([]) and None)
+    refuse_mixing(model, max_text_tokens=24)
+
+
 def test_what_is_charged_for_rounding_is_no_mixing():
     """Once: a GPT-2 of this size was refused from 64 tokens on, as the charge followed the longest
     text."""
