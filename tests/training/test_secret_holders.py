@@ -75,9 +75,9 @@ def test_a_value_is_held_wherever_and_however_it_stands():
     [
         (
             "name,number\na,hunter2\n",
-            "--secrets: has no column user and secret; a table needs user,sec",
+            "table: has no column user and secret; a table needs user,sec",
         ),
-        ("ann,hunter2 1\nbob,hunter3\n", "--secrets: has no column user and secret"),
+        ("ann,hunter2 1\nbob,hunter3\n", "table: has no column user and secret"),
         ("user,secret\nann,\n", "row 2, column secret: is empty"),
         ("user,secret,r\nann,hunter2,0.0001\n", "row 2: must have 0 < p < r < 1"),
         ("user,secret,r\na,hunter2,0.1\nb,hunter2,0.2\n", "row 3: p or r differs"),
