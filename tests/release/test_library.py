@@ -67,7 +67,7 @@ def test_no_cell_of_a_table_in_memory_is_quoted(tmp_path):
         datasets.Dataset.from_dict(rows | {"colour": [7, 8]}), tmp_path / "d"
     ).rows
     frame = pd.DataFrame(rows | {"text": ["my PIN is Rosebud", 7]})
-    with pytest.raises(ValueError, match=r"SOURCE: .* Parquet cannot hold \(Arrow") as error:
+    with pytest.raises(ValueError, match=r"^sources: .* Parquet cannot hold \(Arrow") as error:
         confide.ingest(frame, tmp_path / "p")
     assert "Rosebud" not in str(error.value) and not (tmp_path / "p").exists()
     with pytest.raises(ValueError, match="no column looks like the text or the person"):
