@@ -198,10 +198,10 @@ class SessionTrainer(_TrainerBehind):
         eval_dataset: Any = None,
         processing_class: Any = None,
         peft_config: Any = None,
-        **others: Any,
+        **trainer_options: Any,
     ) -> None:
         args = copy.copy(self._default_arguments() if args is None else args)
-        _refuse_arguments(args, others)
+        _refuse_arguments(args, trainer_options)
         self._refuse_overridden_methods()
         if isinstance(eval_dataset, Mapping):
             raise ValueError("eval_dataset: must be one data set; join those of a dict")
@@ -210,29 +210,29 @@ class SessionTrainer(_TrainerBehind):
             _refuse_other_texts("eval_dataset", eval_dataset)
         _refuse_other_settings(confide)
         completions_alone = _learns_completions_alone(train_dataset, args)
-        own = dict(confide or {})
+        given_options = dict(confide or {})
         name = _name_of_model(model, processing_class)
         options = _recipe_of_arguments(args, name) | _recipe_of_adapters(peft_config)
-        aside = make_work_folder(args.output_dir)
+        work_folder = make_work_folder(args.output_dir)
         evaluation = eval_dataset
         try:
             if isinstance(train_dataset, datasets.Dataset):
-                options |= _recipe_of_rows(train_dataset, aside)
+                options |= _recipe_of_rows(train_dataset, work_folder)
             else:
                 options["corpus"] = train_dataset
             if isinstance(eval_dataset, datasets.Dataset):
-                evaluation = _write_rows(eval_dataset, aside / EVALUATION_FILE)
+                evaluation = _write_rows(eval_dataset, work_folder / EVALUATION_FILE)
             if evaluation is not None:
-                unit = (options | own).get("unit", "turn")
+                unit = (options | given_options).get("unit", "turn")
                 _refuse_trained_messages(evaluation, options["corpus"], unit)
             self.session = Session(
-                _recipe_of_options(options | own, own, args),
+                _recipe_of_options(options | given_options, given_options, args),
                 evaluation=evaluation,
                 completions_alone=completions_alone,
                 optimizer=_optimizer_of_arguments(args),
             )
         except BaseException:
-            _remove_rows(aside)
+            _remove_rows(work_folder)
             raise
         try:
             if not isinstance(model, str | Path):
@@ -243,13 +243,15 @@ class SessionTrainer(_TrainerBehind):
             self._losses: list[torch.Tensor] = []
             self.result: TrainingResult | None = None
             # What the Trainer itself writes is not part of the release.
-            args.output_dir, args.save_strategy = str(aside / "trainer"), "no"
+            args.output_dir, args.save_strategy = str(work_folder / "trainer"), "no"
             args.gradient_accumulation_steps, args.max_grad_norm, args.weight_decay = 1, 0.0, 0.0
             args.bf16 = args.activation_checkpointing = args.gradient_checkpointing = False
             if parallel.process_group().is_leader:
-                self.session.save_tokenizer(aside / "tokenizer")
+                self.session.save_tokenizer(work_folder / "tokenizer")
             parallel.process_group().wait()
-            tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(aside / "tokenizer")
+            tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(
+                work_folder / "tokenizer"
+            )
             measured = None if evaluation is None else _as_dataset(self.session.evaluation_tokens())
             super().__init__(
                 model=self.session.model,
@@ -258,7 +260,7 @@ class SessionTrainer(_TrainerBehind):
                 eval_dataset=measured,
                 processing_class=tokenizer,
                 data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
-                **others,
+                **trainer_options,
             )
             self._measured: Any = self.eval_dataset
             trained: Any = self.session.model  # keeps accelerate from wrapping it
@@ -266,7 +268,7 @@ class SessionTrainer(_TrainerBehind):
             self.session.training.try_model_again()  # TRL replaces the model's forward
         except BaseException:
             self.session.__exit__()
-            _remove_rows(aside)
+            _remove_rows(work_folder)
             raise
 
     @staticmethod
@@ -274,10 +276,10 @@ class SessionTrainer(_TrainerBehind):
         return transformers.TrainingArguments("trainer_output")
 
     def _refuse_overridden_methods(self) -> None:
-        ours = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
+        base_class = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
         for name in OVERRIDDEN_METHODS:
-            found = getattr(self, name)
-            if getattr(found, "__func__", found) is not getattr(ours, name):
+            method = getattr(self, name)
+            if getattr(method, "__func__", method) is not getattr(base_class, name):
                 raise ValueError(
                     f"{name}: must not be overridden; the session decides what a step does. A "
                     "loss of your own is step(losses) of a confide.Session"
@@ -306,22 +308,22 @@ class SessionTrainer(_TrainerBehind):
         """An optimizer that changes no weight, as the session does that, but carries the scheduled
         learning rate."""
         if self.optimizer is None:
-            nothing = torch.nn.Parameter(torch.zeros((), device=self.args.device))
-            self.optimizer = torch.optim.SGD([nothing], lr=self.args.learning_rate)
+            placeholder = torch.nn.Parameter(torch.zeros((), device=self.args.device))
+            self.optimizer = torch.optim.SGD([placeholder], lr=self.args.learning_rate)
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """A schedule over the whole session, advanced by the steps that were taken already."""
         training = self.session.training
-        made = super().create_scheduler(len(training), optimizer)
+        schedule = super().create_scheduler(len(training), optimizer)
         for _ in range(len(training) - training.steps_left):
             self.optimizer.step()
-            made.step()
-        return made
+            schedule.step()
+        return schedule
 
-    def _init_training_state(self, *args: Any, **more: Any) -> tuple[int, int]:
+    def _init_training_state(self, *args: Any, **options: Any) -> tuple[int, int]:
         """Start counting where a resumed session continues."""
-        super()._init_training_state(*args, **more)
+        super()._init_training_state(*args, **options)
         training = self.session.training
         self.state.global_step = len(training) - training.steps_left
         return self.state.global_step // _steps_of_epoch(self.session), 0
@@ -337,36 +339,36 @@ class SessionTrainer(_TrainerBehind):
         if trial is not None:
             raise ValueError("trial: must be None; each try would have to be charged")
         if not (resume_from_checkpoint is None or isinstance(resume_from_checkpoint, bool)):
-            told = printable(resume_from_checkpoint, quoted=True)
+            shown_value = printable(resume_from_checkpoint, quoted=True)
             raise ValueError(
-                f"resume_from_checkpoint={told}: must be None, True or False; an interrupted "
-                "session goes on from its own state"
+                f"resume_from_checkpoint={shown_value}: must be None, True or False; an "
+                "interrupted session goes on from its own state"
             )
         self._refuse_overridden_methods()
         if self.result is not None:
             raise ValueError(
                 "train: this Trainer has written its release; another training needs a new Trainer"
             )
-        taken = len(self.session.training) - self.session.training.steps_left
-        if resume_from_checkpoint is True and not taken:
+        steps_taken = len(self.session.training) - self.session.training.steps_left
+        if resume_from_checkpoint is True and not steps_taken:
             raise ValueError(
                 "resume_from_checkpoint=True: must be None or False; no session was cut short here"
             )
-        if resume_from_checkpoint is False and taken:
+        if resume_from_checkpoint is False and steps_taken:
             raise ValueError(
-                f"resume_from_checkpoint=False: must be None or True; {taken} steps of this "
+                f"resume_from_checkpoint=False: must be None or True; {steps_taken} steps of this "
                 "session are taken and charged, and it goes on after them"
             )
         if self.session.holds_people_out and parallel.process_group().is_leader:
             logger.warning(HELD_OUT_LINE)
         with self.session:
-            done = super().train(ignore_keys_for_eval=ignore_keys_for_eval)
-            left = self.session.training.steps_left
+            output = super().train(ignore_keys_for_eval=ignore_keys_for_eval)
+            steps_left = self.session.training.steps_left
             if self._steps is None:  # killed after all were taken: none was requested here
                 self.session.training.try_model_again()
-            self.result = self.session.close(early=left > 0)
-        metrics = {name: x for name, x in done.metrics.items() if name not in PRIVATE_LOGS}
-        return TrainOutput(done.global_step, float("nan"), metrics)
+            self.result = self.session.close(early=steps_left > 0)
+        metrics = {name: x for name, x in output.metrics.items() if name not in PRIVATE_LOGS}
+        return TrainOutput(output.global_step, float("nan"), metrics)
 
     # ----------------------------------------------------------------- what is told
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
@@ -391,26 +393,27 @@ class SessionTrainer(_TrainerBehind):
         """Always 0: a true count would reveal the size of a sample."""
         return 0
 
-    def log(self, logs: dict[str, float], *rest: Any, **more: Any) -> None:
+    def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
         """Log only what is not private; the loss is the mean over the public steps since the last
         line, if there were any."""
-        told = {n: x for n, x in logs.items() if n not in PRIVATE_LOGS}
+        shown_logs = {n: x for n, x in logs.items() if n not in PRIVATE_LOGS}
         if "loss" in logs and self._losses:
-            told["loss"] = float(torch.stack(self._losses).mean())
+            shown_logs["loss"] = float(torch.stack(self._losses).mean())
             self._losses.clear()
-        super().log(told, *rest, **more)
+        super().log(shown_logs, *arguments, **options)
 
     # ----------------------------------------------------------------- the release
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Do nothing, since :meth:`train` has already written the release. Raises ValueError before
         that, and for another folder."""
-        out = Path(self.session.recipe.out or "")
+        release_folder = Path(self.session.recipe.out or "")
         if not parallel.process_group().is_leader:
             return
         if self.result is None:
             raise ValueError("save_model: the training is not over; there is no release yet")
-        if output_dir is not None and Path(output_dir).resolve() != out.resolve():
-            raise ValueError(f"save_model: the release is {out}; copy that folder as it is")
+        if output_dir is not None and Path(output_dir).resolve() != release_folder.resolve():
+            hint = "copy that folder as it is"
+            raise ValueError(f"save_model: the release is {release_folder}; {hint}")
 
     def certify(self, page: str | Path, **options: Any) -> dict[str, Any]:
         """Write the certificate of the release (:func:`confide.release.certify.write_certificate`);
@@ -440,8 +443,8 @@ class _StepsOfEpoch:
             # A Trainer has changed settings since, such as which tokens begin and end a text.
             trainer.session.training.try_model_again()
             trainer._steps = iter(trainer.session)
-        done = len(trainer.session) - trainer.session.training.steps_left
-        yield from itertools.islice(trainer._steps, self._size - done % self._size)
+        steps_taken = len(trainer.session) - trainer.session.training.steps_left
+        yield from itertools.islice(trainer._steps, self._size - steps_taken % self._size)
 
 
 class Trainer(SessionTrainer, transformers.Trainer):
@@ -476,7 +479,7 @@ def _as_dataset(tokens: Sequence[Sequence[int]]) -> datasets.Dataset:
     return datasets.Dataset.from_dict({"input_ids": tokens, "labels": tokens})
 
 
-def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
+def _refuse_arguments(args: Any, trainer_options: Mapping[str, Any]) -> None:
     processes = parallel.count_launched_processes()
     if processes > parallel.process_group().size:
         raise ValueError(
@@ -484,53 +487,56 @@ def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
             "arguments and the Trainer inside "
             "'with crtlib.training.parallel.join_process_group():'"
         )
-    for name, (allowed, why) in ONLY_VALUE_OF_ARGUMENT.items():
+    for name, (allowed, reason) in ONLY_VALUE_OF_ARGUMENT.items():
         value = getattr(args, name, allowed[0])
         value = getattr(value, "value", value)  # if it is an enumeration
         if value not in allowed:
-            words = [repr(a) for a in allowed if isinstance(a, str) and a] or [repr(allowed[0])]
-            raise ValueError(f"{name}={value!r}: must be {' or '.join(words)}; {why}")
+            allowed_texts = [a for a in allowed if isinstance(a, str) and a] or [allowed[0]]
+            rule = " or ".join(map(repr, allowed_texts))
+            raise ValueError(f"{name}={value!r}: must be {rule}; {reason}")
     for name in UNREAD_PARAMETERS:
-        if others.get(name) not in (None, (None, None)):
+        if trainer_options.get(name) not in (None, (None, None)):
             raise ValueError(f"{name}: must be left out; the session decides what a step does")
     if args.num_train_epochs != int(args.num_train_epochs):
         raise ValueError(f"num_train_epochs={args.num_train_epochs}: must be a whole number")
 
 
-def _refuse_other_texts(name: str, given: Any) -> None:
+def _refuse_other_texts(name: str, texts: Any) -> None:
     """Refuse anything but a Dataset or the path of a corpus."""
-    if not isinstance(given, str | Path | datasets.Dataset):
+    if not isinstance(texts, str | Path | datasets.Dataset):
         raise ValueError(
-            f"{name}: is a {type(given).__name__}, must be a datasets.Dataset, whose length is "
+            f"{name}: is a {type(texts).__name__}, must be a datasets.Dataset, whose length is "
             "known, or the folder or file of a corpus"
         )
 
 
-def _refuse_other_settings(given: Any) -> None:
+def _refuse_other_settings(settings: Any) -> None:
     """Refuse anything but a dict, and fields that a Trainer takes from elsewhere."""
-    if given is not None and not isinstance(given, Mapping):
-        shown = printable(given, quoted=True)
-        raise ValueError(f'confide={shown}: must be a dict, such as {{"epsilon": 3}}')
+    if settings is not None and not isinstance(settings, Mapping):
+        shown_value = printable(settings, quoted=True)
+        raise ValueError(f'confide={shown_value}: must be a dict, such as {{"epsilon": 3}}')
     for name, parameter in SAID_BY_PARAMETER.items():
-        if name in (given or {}):
+        if name in (settings or {}):
             raise ValueError(f"confide: {name!r} must be left out; {parameter} sets it")
 
 
 def _recipe_of_arguments(args: Any, model: str) -> dict[str, Any]:
-    named = {mine: getattr(args, its) for its, mine in RECIPE_FIELD_OF_ARGUMENT.items()}
+    recipe_fields = {
+        field: getattr(args, argument) for argument, field in RECIPE_FIELD_OF_ARGUMENT.items()
+    }
     size = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    named |= {"batch_size": size, "epochs": int(args.num_train_epochs), "init": model}
-    named |= {"dtype": "bfloat16" if args.bf16 else "float32", "device": args.device.type}
+    recipe_fields |= {"batch_size": size, "epochs": int(args.num_train_epochs), "init": model}
+    recipe_fields |= {"dtype": "bfloat16" if args.bf16 else "float32", "device": args.device.type}
     recomputes = (
-        getattr(args, f"{what}_checkpointing", False) for what in ("gradient", "activation")
+        getattr(args, f"{kind}_checkpointing", False) for kind in ("gradient", "activation")
     )
-    named |= {"gradient_checkpointing": any(recomputes)}
-    named |= {"out": Path(args.output_dir), "private_learning_rate": args.learning_rate}
+    recipe_fields |= {"gradient_checkpointing": any(recomputes)}
+    recipe_fields |= {"out": Path(args.output_dir), "private_learning_rate": args.learning_rate}
     if longest := getattr(args, "max_length", None):
         config = pretrained.load_model_config(pretrained.resolve_model_path(model))
         limit = getattr(config, "max_position_embeddings", None) or longest
-        named |= {"context": min(longest, limit), "long": "cut"}
-    return named
+        recipe_fields |= {"context": min(longest, limit), "long": "cut"}
+    return recipe_fields
 
 
 def _recipe_of_adapters(config: Any) -> dict[str, Any]:
@@ -542,8 +548,8 @@ def _recipe_of_adapters(config: Any) -> dict[str, Any]:
         if (value := getattr(config, name, allowed[0])) not in allowed and value:
             raise ValueError(f"peft_config: {name}={value!r} must be {allowed[0]!r}")
     layers = config.target_modules or "all-linear"
-    named = layers if isinstance(layers, str) else ",".join(sorted(layers))
-    return {"lora": config.r, "lora_alpha": float(config.lora_alpha), "lora_targets": named}
+    layer_names = layers if isinstance(layers, str) else ",".join(sorted(layers))
+    return {"lora": config.r, "lora_alpha": float(config.lora_alpha), "lora_targets": layer_names}
 
 
 def _optimizer_of_arguments(args: Any) -> Any:
@@ -556,32 +562,36 @@ def _optimizer_of_arguments(args: Any) -> Any:
     return partial(torch.optim.AdamW, lr=1.0, betas=betas, eps=eps, weight_decay=decay, fused=True)
 
 
-def _readable(options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _readable(options: Mapping[str, Any], explicit: Mapping[str, Any]) -> dict[str, Any]:
     """Of the options that a Trainer sets, those that the method's recipe reads; and all options in
-    ``own``, which were given explicitly."""
+    ``explicit``, which were given explicitly."""
     method = str(options.get("method", "crt"))
     fields = recipes.recipe_for_method(method).model_fields
-    kept = {n: x for n, x in options.items() if n in fields or n in own}
-    return {n: x for n, x in kept.items() if kept.get("lora") or not n.startswith("lora")}
+    read_options = {n: x for n, x in options.items() if n in fields or n in explicit}
+    if read_options.get("lora"):
+        return read_options
+    return {n: x for n, x in read_options.items() if not n.startswith("lora")}
 
 
-def _recipe_of_options(options: Mapping[str, Any], own: Mapping[str, Any], args: Any) -> Recipe:
-    """The recipe that options make, of which those in ``own`` were given explicitly. Raises
+def _recipe_of_options(
+    options: Mapping[str, Any], explicit: Mapping[str, Any], args: Any
+) -> Recipe:
+    """The recipe that options make, of which those in ``explicit`` were given explicitly. Raises
     ``ValueError`` for arguments of a Trainer that its method cannot honour."""
-    readable = _readable(options, own)
+    readable = _readable(options, explicit)
     if "clip_norm" not in readable and args.max_grad_norm not in (0.0, 1.0, None):
         raise ValueError(
             f"max_grad_norm={args.max_grad_norm}: must be left out; method "
             f"{readable['method']} clips no gradient"
         )
-    told = recipes.make_recipe(readable)
-    if args.bf16 and methods.method_by_name(told.method).noise:
+    recipe = recipes.make_recipe(readable)
+    if args.bf16 and methods.method_by_name(recipe.method).noise:
         raise ValueError(
             f"bf16=True: must be False where noise is added: {study_of_text.WHY_FLOAT32}"
         )
     # A value that a Trainer sets although nobody chose it may have no effect.
-    chosen = told.model_fields_set - ({"learning_rate", "batch_size"} - own.keys())
-    return type(told).model_construct(_fields_set=chosen, **dict(told))
+    chosen_fields = recipe.model_fields_set - ({"learning_rate", "batch_size"} - explicit.keys())
+    return type(recipe).model_construct(_fields_set=chosen_fields, **dict(recipe))
 
 
 # --------------------------------------------------------------------------- model and text
@@ -598,14 +608,17 @@ def _name_of_model(model: Any, tokenizer: Any) -> str:
     return name
 
 
-def _refuse_other_weights(given: torch.nn.Module, own: torch.nn.Module, name: str) -> None:
+def _refuse_other_weights(
+    given_model: torch.nn.Module, own_model: torch.nn.Module, name: str
+) -> None:
     """Refuse a model whose weights differ from those at the place it claims to come from."""
-    mine = {n.replace("base_model.model.", "").replace(".base_layer", ""): p.detach()
-            for n, p in own.named_parameters()}  # fmt: skip
-    for n, p in given.named_parameters():
-        same = mine.get(n)
-        rows = None if same is None else same[: len(p)].to(p.dtype) if p.ndim else same.to(p.dtype)
-        if rows is None or not torch.equal(rows.cpu(), p.detach().cpu()):
+    own_weights = {n.replace("base_model.model.", "").replace(".base_layer", ""): p.detach()
+            for n, p in own_model.named_parameters()}  # fmt: skip
+    for n, p in given_model.named_parameters():
+        own_weight = own_weights.get(n)
+        if own_weight is not None:
+            own_weight = (own_weight[: len(p)] if p.ndim else own_weight).to(p.dtype)
+        if own_weight is None or not torch.equal(own_weight.cpu(), p.detach().cpu()):
             raise ValueError(
                 f"model: {n} is not that of {name}; save the model, and give its folder"
             )
@@ -629,18 +642,19 @@ def _learns_completions_alone(rows: Any, args: Any) -> bool:
     """Whether only completions count in the loss, as TRL's ``completion_only_loss`` says: for rows
     with a completion, unless turned off; for a corpus, only if requested, and then the completion
     is the last turn of each conversation."""
-    asked = getattr(args, "completion_only_loss", False)
+    is_requested = getattr(args, "completion_only_loss", False)
     if not isinstance(rows, datasets.Dataset):
-        return bool(asked)
+        return bool(is_requested)
     pairs = "completion" in rows.column_names
-    if asked and not pairs:
+    if is_requested and not pairs:
         raise ValueError(
             "completion_only_loss=True: must be None; rows have no prompt and completion"
         )
-    if not pairs or asked is False:
+    if not pairs or is_requested is False:
         return False
-    if any(not isinstance(said, str) and len(said) != 1 for said in rows["completion"]):
-        raise ValueError("train_dataset: a completion must be a text or one message")
+    for completion in rows["completion"]:
+        if not isinstance(completion, str) and len(completion) != 1:
+            raise ValueError("train_dataset: a completion must be a text or one message")
     return True
 
 
@@ -652,10 +666,11 @@ def _refuse_trained_messages(evaluation: StrPath, corpus: StrPath, unit: str) ->
         No message of an evaluation is left out. Test: ``tests/test_hf.py::
         test_an_evaluation_that_the_corpus_says_is_refused``.
     """
-    every = [[turn.text for turn in d.turns] for d in corpora.read_dialogues(evaluation)]
-    said = registry_units.find_said_messages(corpus, itertools.chain.from_iterable(every))
+    dialogues = corpora.read_dialogues(evaluation)
+    messages = [[turn.text for turn in dialogue.turns] for dialogue in dialogues]
+    said = registry_units.find_said_messages(corpus, itertools.chain.from_iterable(messages))
     is_left_out = any if unit == "turn" else all
-    if any(is_left_out(text in said for text in texts) for texts in every):
+    if any(is_left_out(text in said for text in texts) for texts in messages):
         raise ValueError(
             "eval_dataset: has messages that are also in train_dataset; leave them out, as what an "
             "evaluation logs would reveal them"
@@ -689,16 +704,16 @@ def _dialogue_of_row(number: int, row: Mapping[str, Any]) -> Dialogue:
 
 def _messages_of_row(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if row.get("messages") is not None:
-        said = row["messages"]
+        messages = row["messages"]
     elif row.get("prompt") is not None and row.get("completion") is not None:
         prompt, completion = row["prompt"], row["completion"]
         if isinstance(prompt, str):
             return [("user", prompt), ("assistant", completion)]
-        said = [*prompt, *completion]
+        messages = [*prompt, *completion]
     elif row.get("text") is not None:
         return [("", row["text"])]
     else:
         raise ValueError(
             "train_dataset: must have text, messages, or prompt and completion in each row"
         )
-    return [(message["role"], message["content"]) for message in said]
+    return [(message["role"], message["content"]) for message in messages]

@@ -87,10 +87,10 @@ def prepare_odometer(
         if head is None:
             if read_counted_lines(base, path):
                 raise lost_lines_error(path)
-            older = read_old_ledger(path.parent)
-            check_odometer_corpus(path.parent, parse_entries(older), corpus)
+            old_lines = read_old_ledger(path.parent)
+            check_odometer_corpus(path.parent, parse_entries(old_lines), corpus)
             base.execute("INSERT INTO head VALUES (?)", (corpus,))
-            base.executemany("INSERT INTO lines (content) VALUES (?)", [(x,) for x in older])
+            base.executemany("INSERT INTO lines (content) VALUES (?)", [(x,) for x in old_lines])
         elif head[0] != corpus:
             _refuse_other_corpus(path.parent, head[0], corpus)
         if registry is not None:
@@ -102,10 +102,10 @@ def prepare_odometer(
 
 def _enter_in_registry(lines: Sequence[OdometerEntry], corpus: str, registry: Registry) -> None:
     """Add to the registry those lines of a corpus's odometer that it lacks."""
-    known = [_shared_fields(e) for e in registry.entries() if e.corpus == corpus]
+    registered_lines = [_shared_fields(e) for e in registry.entries() if e.corpus == corpus]
     for line in map(_shared_fields, lines):
-        if line in known:
-            known.remove(line)
+        if line in registered_lines:
+            registered_lines.remove(line)
         else:
             _append_line(registry.path, line)
 
@@ -124,9 +124,9 @@ def enter_other_odometers(folders: Sequence[Path], corpus: str, registry: Regist
         try:
             lines = read_entries(folder)
         except ValueError as error:
-            said = str(error).removeprefix("odometer: ")
+            reason = str(error).removeprefix("odometer: ")
             raise ValueError(
-                f"odometer: {folder} is for this text, too, and cannot be read ({said}); what it "
+                f"odometer: {folder} is for this text, too, and cannot be read ({reason}); what it "
                 "lists is not known: restore it, or move it away if its runs are listed elsewhere"
             ) from None
         _enter_in_registry(lines, corpus, registry)
@@ -185,8 +185,8 @@ def _append_line(path: Path, values: Mapping[str, Any]) -> OdometerEntry:
     with open_transaction(path) as base:
         entries = parse_entries(read_counted_lines(base, path))
         previous = entries[-1].entry if entries else None
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        content = asdict(OdometerEntry(entry="", previous=previous, time=now, **values))
+        written_at = datetime.now(UTC).isoformat(timespec="seconds")
+        content = asdict(OdometerEntry(entry="", previous=previous, time=written_at, **values))
         content["schema"] = ODOMETER_FORMAT
         content["entry"] = hash_ledger_line(content)
         entry = parse_entry(content)  # refuses what could not be read back
@@ -208,8 +208,9 @@ def add_later_entry(
 
 def _shared_fields(entry: OdometerEntry) -> dict[str, Any]:
     """The fields that a further line of the same run takes over."""
-    ours = ("entry", "previous", "time")
-    return {f.name: getattr(entry, f.name) for f in fields(OdometerEntry) if f.name not in ours}
+    own_fields = ("entry", "previous", "time")
+    names = [field.name for field in fields(OdometerEntry)]
+    return {name: getattr(entry, name) for name in names if name not in own_fields}
 
 
 def strike_run(
@@ -251,21 +252,22 @@ def find_odometer(corpus: str | os.PathLike[str], sha: str) -> Path:
     """The odometer, beside ``corpus``, of the corpus with this hash: if there are several, the one
     named after ``corpus``, or else the first; if there is none, the folder that it would be in. An
     odometer without any line may be used for any corpus."""
-    if found := find_odometers(corpus, sha):
-        return found[0]
-    own = _own_odometer(corpus)  # of another text, if the file has changed since
-    free = read_corpus_hash(own) in (None, sha) and not (own / OLD_LEDGER_FILE).exists()
-    return (
-        own if free else own.with_name(f"{Path(corpus).resolve().name}-{sha[:8]}{ODOMETER_SUFFIX}")
-    )
+    if odometers := find_odometers(corpus, sha):
+        return odometers[0]
+    own_odometer = _own_odometer(corpus)  # of another text, if the file has changed since
+    has_old_ledger = (own_odometer / OLD_LEDGER_FILE).exists()
+    if read_corpus_hash(own_odometer) in (None, sha) and not has_old_ledger:
+        return own_odometer
+    return own_odometer.with_name(f"{Path(corpus).resolve().name}-{sha[:8]}{ODOMETER_SUFFIX}")
 
 
 def find_odometers(corpus: str | os.PathLike[str], sha: str) -> list[Path]:
     """All odometers beside ``corpus`` of the corpus with this hash; the one named after ``corpus``
     is first."""
-    own = _own_odometer(corpus)
-    beside = sorted(own.parent.glob(f"*{ODOMETER_SUFFIX}"), key=lambda path: (path != own, path))
-    return [folder for folder in beside if read_corpus_hash(folder) == sha]
+    own_odometer = _own_odometer(corpus)
+    folders = own_odometer.parent.glob(f"*{ODOMETER_SUFFIX}")
+    own_first = sorted(folders, key=lambda path: (path != own_odometer, path))
+    return [folder for folder in own_first if read_corpus_hash(folder) == sha]
 
 
 def _own_odometer(corpus: str | os.PathLike[str]) -> Path:
@@ -297,5 +299,6 @@ def check_odometer_corpus(folder: Path, entries: Sequence[OdometerEntry], corpus
         _refuse_other_corpus(folder, entries[0].corpus, corpus)
 
 
-def _refuse_other_corpus(folder: Path, theirs: str, ours: str) -> None:
-    raise ValueError(f"odometer: {folder} is of corpus {theirs[:8]}…, this is {ours[:8]}…")
+def _refuse_other_corpus(folder: Path, odometer_corpus: str, given_corpus: str) -> None:
+    hashes = f"of corpus {odometer_corpus[:8]}…, this is {given_corpus[:8]}…"
+    raise ValueError(f"odometer: {folder} is {hashes}")

@@ -182,16 +182,17 @@ def draw_law(labels: Mapping[str, Any] | None) -> str | None:
 
 def hash_ledger_line(content: Mapping[str, Any]) -> str:
     """The hash of a line: over all its fields except the hash itself."""
-    rest = {name: value for name, value in content.items() if name != "entry"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    hashed_fields = {name: value for name, value in content.items() if name != "entry"}
+    text = json.dumps(hashed_fields, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def refuse_no_folder(place: Path) -> None:
+def refuse_no_folder(folder: Path) -> None:
     """Refuse as an odometer a file, or a link that does not lead to a folder. A path that does not
     exist may be created."""
-    if os.path.lexists(place) and not place.is_dir():
-        what = "is a link to nothing" if place.is_symlink() else "is no folder"
-        raise ValueError(f"odometer: {place} {what}")
+    if os.path.lexists(folder) and not folder.is_dir():
+        fault = "is a link to nothing" if folder.is_symlink() else "is no folder"
+        raise ValueError(f"odometer: {folder} {fault}")
 
 
 @contextlib.contextmanager
@@ -210,8 +211,8 @@ def open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.check_owned(path.parent)
     keys = (path.parent / name for name in (SIGNING_KEY_FILE, REGISTRY_KEY_FILE))
-    used = any(key.exists() for key in keys) and not (path.parent / OLD_LEDGER_FILE).exists()
-    if used and not path.exists():
+    was_used = any(key.exists() for key in keys) and not (path.parent / OLD_LEDGER_FILE).exists()
+    if was_used and not path.exists():
         raise lost_lines_error(path)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with open_connection(path) as base:
@@ -219,7 +220,7 @@ def open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
         base.execute("PRAGMA synchronous=EXTRA")
         base.execute("BEGIN EXCLUSIVE")
         try:
-            if used and not base.execute(HAS_LINES_SQL).fetchone():
+            if was_used and not base.execute(HAS_LINES_SQL).fetchone():
                 raise lost_lines_error(path)
             for statement in LEDGER_TABLES_SQL.strip().split("\n"):
                 base.execute(statement)
@@ -238,10 +239,10 @@ def open_connection(path: Path) -> Iterator[sqlite3.Connection]:
     Raises ``OSError`` with its number if the disk is full or broken, ``DamagedError`` for a file
     that is not as it was written, and ``ValueError`` for one that cannot be used.
     """
-    for beside in (path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm")):
-        told = files.why_not_regular(beside)  # SQLite opens it too, if it exists
-        if told not in ("", files.NO_SUCH_FILE):
-            raise ValueError(f"{beside}: {told}")
+    for side_file in (path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm")):
+        fault = files.why_not_regular(side_file)  # SQLite opens it too, if it exists
+        if fault not in ("", files.NO_SUCH_FILE):
+            raise ValueError(f"{side_file}: {fault}")
     try:
         base = sqlite3.connect(files.check_regular_file(path), timeout=120, isolation_level=None)
         try:
@@ -256,7 +257,7 @@ def open_connection(path: Path) -> Iterator[sqlite3.Connection]:
 
 def _named_error(path: Path, name: str) -> Exception:
     """The exception that stands for SQLite's error of this name."""
-    what = {"SQLITE_BUSY": "is in use by another process", "SQLITE_LOCKED": "is in use"}
+    busy_texts = {"SQLITE_BUSY": "is in use by another process", "SQLITE_LOCKED": "is in use"}
     if name == "SQLITE_FULL":
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     kind = "_".join(name.split("_")[:2])
@@ -266,8 +267,8 @@ def _named_error(path: Path, name: str) -> Exception:
         return OSError(f"odometer: {path.parent} cannot be written")
     if kind in ("SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL"):
         return OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-    if kind in what:
-        return OSError(f"odometer: {path.parent} {what[kind]}")
+    if kind in busy_texts:
+        return OSError(f"odometer: {path.parent} {busy_texts[kind]}")
     return DamagedError(f"odometer: {path.name} is damaged")
 
 
@@ -328,8 +329,8 @@ def read_counted_lines(base: sqlite3.Connection, path: Path) -> list[str]:
     known."""
     lines = [row[0] for row in base.execute(LINES_SQL)]
     if base.execute(HAS_COUNT_SQL).fetchone():
-        told = base.execute("SELECT lines FROM counted").fetchone()
-        if told is None or told[0] != len(lines):
+        counted = base.execute("SELECT lines FROM counted").fetchone()
+        if counted is None or counted[0] != len(lines):
             raise lost_lines_error(path)
     return lines
 
@@ -342,13 +343,12 @@ def parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
         last = entries[-1].entry if entries else None
         try:
             content = json.loads(line)
-            whole = content["schema"] == ODOMETER_FORMAT and content["entry"] == hash_ledger_line(
-                content
-            )
+            is_unchanged = content["entry"] == hash_ledger_line(content)
+            is_unchanged &= content["schema"] == ODOMETER_FORMAT
             entry = parse_entry(content)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise DamagedError(f"odometer: entry {number} is damaged") from None
-        if not whole:
+        if not is_unchanged:
             raise DamagedError(f"odometer: entry {number} was changed")
         if entry.previous != last:
             raise DamagedError(f"odometer: entry {number} does not follow entry {number - 1}")

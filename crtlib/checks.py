@@ -62,8 +62,8 @@ def printable(value: object, most: int = MAX_SHOWN_CHARACTERS, *, quoted: bool =
         text = value if isinstance(value, str) and not quoted else repr(value)
     except ValueError:  # Python does not write longer numbers
         text = "a number of more than 4300 digits"
-    cut = text if len(text) <= most else text[:most] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+    shown = text if len(text) <= most else text[:most] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
 
 
 def check_plain_name(name: str, value: str) -> None:
@@ -114,8 +114,9 @@ def check_whole_number(name: str, value: float, least: int) -> None:
     """Refuse a value that is not a whole number, is below ``least``, or is larger than floats can
     count to."""
     allowed = least <= value <= 2**53 and value == int(value)
-    far = isinstance(value, int) and abs(value) > 2**53  # it may have more digits than a line
-    check_allowed(name, math.inf if far else value, allowed, f"a whole number, at least {least}")
+    if isinstance(value, int) and abs(value) > 2**53:  # it may have more digits than a line
+        value = math.inf
+    check_allowed(name, value, allowed, f"a whole number, at least {least}")
 
 
 def check_delta(delta: float, *, name: str = "delta") -> None:
@@ -156,9 +157,9 @@ def find_repeated_name(names: Sequence[str]) -> tuple[int, int] | None:
     >>> find_repeated_name(["user", "text", "time", "text"])
     (2, 4)
     """
-    seen: dict[str, int] = {}
+    first_places: dict[str, int] = {}
     for place, name in enumerate(names, 1):
-        if (first := seen.setdefault(name, place)) != place:
+        if (first := first_places.setdefault(name, place)) != place:
             return first, place
     return None
 

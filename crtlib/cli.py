@@ -123,11 +123,11 @@ def describe_failure(error: BaseException) -> Failure | None:
 def _describe_mistyped_line(error: click.ClickException) -> Failure:
     """A line that click could not read, with the option that was probably meant."""
     name = getattr(error, "option_name", "")
-    near = next(iter(getattr(error, "possibilities", None) or []), "")
+    similar = next(iter(getattr(error, "possibilities", None) or []), "")
     what = " ".join(error.format_message().split())
     if isinstance(error, click.NoSuchOption):
         what = "no such option"
-    return Failure(EXIT_USER_MISTAKE, name, what, f"did you mean {near}?" * bool(near))
+    return Failure(EXIT_USER_MISTAKE, name, what, f"did you mean {similar}?" * bool(similar))
 
 
 def _describe_os_error(error: OSError) -> Failure:
@@ -156,9 +156,9 @@ def _describe_message(error: Exception) -> Failure:
     """An error of ours, whose message reads ``where: what; hint``."""
     machine = isinstance(error, (DamagedError, MachineError))
     code = EXIT_MACHINE_FAULT if machine else EXIT_USER_MISTAKE
-    where, colon, rest = " ".join(str(error).split()).partition(": ")
-    what, _, hint = (rest if colon else where).partition("; ")
-    return Failure(code, where if colon else "", what or type(error).__name__, hint)
+    place, colon, message = " ".join(str(error).split()).partition(": ")
+    what, _, hint = (message if colon else place).partition("; ")
+    return Failure(code, place if colon else "", what or type(error).__name__, hint)
 
 
 def _is_death_of_a_worker(error: BaseException) -> bool:
@@ -253,38 +253,38 @@ class Command(click.Command):
                     type=click.UNPROCESSED,
                 ))  # fmt: skip
                 continue
-            off = f"/--no-{o.flag[2:]}" if o.default is True else ""
-            how: dict[str, Any] = {"multiple": True, "type": click.UNPROCESSED}
-            how = {"default": None, "is_flag": True} if o.kind == "boolean" else how
-            self.params.append(click.Option([o.flag + off, o.name], **how))
+            negation = f"/--no-{o.flag[2:]}" if o.default is True else ""
+            settings: dict[str, Any] = {"multiple": True, "type": click.UNPROCESSED}
+            settings = {"default": None, "is_flag": True} if o.kind == "boolean" else settings
+            self.params.append(click.Option([o.flag + negation, o.name], **settings))
         return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = [word for arg in args for word in arg.split("=", 1)]
-        pairs = itertools.pairwise(words)
+        pieces = [piece for arg in args for piece in arg.split("=", 1)]
+        pairs = itertools.pairwise(pieces)
         ctx.obj = {a[2:].replace("-", "_"): b for a, b in pairs if a.startswith("--")}
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with what was given as text, print its answer, return the exit
         code."""
-        leads = _is_leading_process(self.full)
+        is_leader = _is_leading_process(self.full)
         try:
-            talk = validate_options(
+            output_options = validate_options(
                 OutputOptions, self.typed_values(ctx, OutputOptions.model_fields)
             )
-            quiet = talk.quiet or not leads
+            quiet = output_options.quiet or not is_leader
             run = self.bind(ctx)
             with contextlib.redirect_stderr(io.StringIO()) if quiet else contextlib.nullcontext():
                 answer = run()
                 for line in answer.lines:
-                    if not (quiet or talk.json_):
+                    if not (quiet or output_options.json_):
                         print(line, flush=True)
         except InvalidOption as error:
             flags = {o.name: o.flag for o in self.list_options(None)}
             error.flag = flags.get(error.name, error.flag)
             raise
-        if leads and talk.json_:
+        if is_leader and output_options.json_:
             head = {"schema": f"{self.program.name}/{self.full.replace(' ', '-')}/1", "ok": True}
             print(json.dumps(head | to_json_value(answer.facts), allow_nan=False))
         return EXIT_DONE if answer.facts.get("ok", True) else EXIT_ANSWER_NO
@@ -319,39 +319,39 @@ class Command(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         required = [o for o in self.list_options(ctx.obj or {}) if o.is_required]
-        places = [o.flag + "..." * o.many for o in required if o.is_positional]
+        positionals = [o.flag + "..." * o.many for o in required if o.is_positional]
         flags = [f"{o.flag} {o.phrase}" for o in required if not o.is_positional]
-        return [*places, *flags, "[OPTIONS]"]
+        return [*positionals, *flags, "[OPTIONS]"]
 
 
-def _check_typed_value(option: Option, given: Any) -> Any:
+def _check_typed_value(option: Option, value: Any) -> Any:
     """A value as it was typed. An option for one value may be given only once, and a path must be a
     local one."""
-    several = isinstance(given, tuple)
-    if several and len(given) > 1 and not option.many:
+    several = isinstance(value, tuple)
+    if several and len(value) > 1 and not option.many:
         raise InvalidOption(option.name, "is given twice")
-    for text in map(str, given if several else (given,)):
+    for text in map(str, value if several else (value,)):
         if option.is_path and (not text or "\0" in text):
             raise InvalidOption(option.name, "is empty, or no path")
         # as a path, s3://... would be a folder called "s3:"
         if "://" in text and (option.is_path or option.name in POLICY_OPTIONS):
             raise InvalidOption(option.name, "is a URL, must be a local file or folder", text)
     if option.many:
-        return list(given)
-    return given[0] if several else given
+        return list(value)
+    return value[0] if several else value
 
 
 def _help_row(option: Option) -> tuple[str, str]:
     """The row of an option in ``--help``: it with its value, and its sentence with the default."""
-    many, default = "..." * option.many, option.default
+    dots, default = "..." * option.many, option.default
     text = option.text
     if default not in (None, "", ()) and option.kind != "boolean" and "[" not in text:
         text += f" [{','.join(map(str, default)) if option.many else default}]"
     if option.is_positional:
-        return option.flag + many, text
+        return option.flag + dots, text
     if option.kind == "boolean":
         return ("--no-" + option.flag[2:] if default is True else option.flag), text
-    return f"{option.flag} {option.phrase}{many}", text
+    return f"{option.flag} {option.phrase}{dots}", text
 
 
 # --------------------------------------------------------------------------- all commands
@@ -398,21 +398,21 @@ class Program(_CommandGroup):
         if not isinstance(declared, tuple):
             chooser = getattr(module, "OPTION_CHOOSERS", {}).get(name)
             return Command(self, name, declared, chooser, renamed.get(name))
-        about, functions = declared
+        help_text, functions = declared
         full = {part: f"{name} {part}" for part in functions}
         parts: dict[str, click.Command] = {
             part: Command(self, full[part], function, renamed=renamed.get(full[part]))
             for part, function in functions.items()
         }
-        return _CommandGroup(name, parts, help=about, no_args_is_help=True)
+        return _CommandGroup(name, parts, help=help_text, no_args_is_help=True)
 
     def bind_line(self, words: Sequence[str]) -> Callable[[], CommandResult]:
         """The function of a command line with its values, ready to be called; its answer is not
         printed. Raises :class:`InvalidOption` and what click raises."""
         commands = self.all_commands()
-        first, *rest = words
-        command = commands.get(first) or commands[f"{first} {rest.pop(0)}"]
-        return command.bind(command.make_context(command.full, rest))
+        first, *arguments = words
+        command = commands.get(first) or commands[f"{first} {arguments.pop(0)}"]
+        return command.bind(command.make_context(command.full, arguments))
 
     def all_commands(self) -> dict[str, Command]:
         """All commands by their words, those in groups included."""
@@ -431,9 +431,9 @@ def to_json_value(value: Any) -> Any:
     {'a': 'b', 'c': ['inf', None]}
     """
     if isinstance(value, Mapping):
-        return {str(key): to_json_value(one) for key, one in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json_value(one) for one in value]
+        return [to_json_value(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

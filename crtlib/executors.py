@@ -34,17 +34,17 @@ def executor_of(name: str | Executor, workers: int) -> Iterator[Executor | None]
     if isinstance(name, Executor):
         yield name
         return
-    kind, _, rest = name.partition(":")
+    kind, _, address = name.partition(":")
     if name == "processes:":
         yield None
     elif name == "threads:":
         with ThreadPoolExecutor(workers) as executor:
             yield executor
-    elif kind == "dask" and rest.startswith("//") and rest.count(":") == 1:
-        with _dask(rest[2:], name) as executor:
+    elif kind == "dask" and address.startswith("//") and address.count(":") == 1:
+        with _dask(address[2:], name) as executor:
             yield executor
-    elif kind == "entry" and rest.count(":") == 1:
-        with _entry(rest, name) as executor:
+    elif kind == "entry" and address.count(":") == 1:
+        with _entry(address, name) as executor:
             yield executor
     else:
         raise ValueError(
@@ -79,10 +79,11 @@ def _dask(address: str, name: str) -> Iterator[Executor]:
     except (OSError, TimeoutError):
         raise ValueError(f"executor={name!r}: no answer in {PATIENCE} s") from None
     with client:
-        for worker, theirs in client.run(version).items():
-            if theirs != __version__:
+        for worker, worker_version in client.run(version).items():
+            if worker_version != __version__:
                 raise ValueError(
-                    f"executor={name!r}: {worker} has crtlib {theirs}, must be {__version__}"
+                    f"executor={name!r}: {worker} has crtlib {worker_version}, "
+                    f"must be {__version__}"
                 )
         # Results depend on the clock of the run, so none is reused from an earlier one.
         with client.get_executor(pure=False, retries=0) as executor:

@@ -56,14 +56,15 @@ def replace_atomically(path: StrPath, mode: int | None = None) -> Iterator[Path]
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked_part_file(path, 0o666 if mode is None else mode) as new:
+    with locked_part_file(path, 0o666 if mode is None else mode) as part_path:
         if path.exists():
-            os.chmod(new, stat.S_IMODE(path.stat().st_mode) & (0o777 if mode is None else mode))
+            allowed = 0o777 if mode is None else mode
+            os.chmod(part_path, stat.S_IMODE(path.stat().st_mode) & allowed)
         with translate_disk_errors(path):
-            yield new
-            with new.open("rb+") as f:
+            yield part_path
+            with part_path.open("rb+") as f:
                 os.fsync(f.fileno())
-        os.replace(new, path)
+        os.replace(part_path, path)
 
 
 @contextlib.contextmanager
@@ -81,19 +82,19 @@ def replace_together(modes: Mapping[Path, int]) -> Iterator[dict[Path, Path]]:
         test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command``.
     """
     with contextlib.ExitStack() as stack:
-        parts: dict[Path, Path] = {}
+        part_paths: dict[Path, Path] = {}
         for path, mode in modes.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            parts[path] = stack.enter_context(locked_part_file(path, mode))
+            part_paths[path] = stack.enter_context(locked_part_file(path, mode))
             if path.exists():
-                os.chmod(parts[path], stat.S_IMODE(path.stat().st_mode) & mode)
+                os.chmod(part_paths[path], stat.S_IMODE(path.stat().st_mode) & mode)
         with translate_disk_errors(next(iter(modes))):
-            yield parts
-            for part in parts.values():
-                with part.open("rb+") as file:
+            yield part_paths
+            for part_path in part_paths.values():
+                with part_path.open("rb+") as file:
                     os.fsync(file.fileno())
-        for path, part in parts.items():
-            os.replace(part, path)
+        for path, part_path in part_paths.items():
+            os.replace(part_path, path)
 
 
 def remove_stale_parts(path: Path) -> None:
@@ -111,18 +112,18 @@ def locked_part_file(path: Path, mode: int) -> Iterator[Path]:
     Otherwise the caller has renamed it, and nothing is removed by its old name."""
     remove_stale_parts(path)
     while True:
-        new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+        part_path = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         # Its permissions are never wider than in the end, also while it is written.
-        handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDONLY, mode)
+        handle = os.open(part_path, os.O_CREAT | os.O_EXCL | os.O_RDONLY, mode)
         fcntl.flock(handle, fcntl.LOCK_EX)
-        if new.exists():  # else somebody swept it before it was locked
+        if part_path.exists():  # else somebody swept it before it was locked
             break
         os.close(handle)
     try:
-        yield new
+        yield part_path
     except BaseException:
         with contextlib.suppress(OSError):  # the first error is raised; the next run sweeps
-            new.unlink()
+            part_path.unlink()
         raise
     finally:
         os.close(handle)
@@ -168,8 +169,8 @@ def translate_disk_errors(path: StrPath) -> Iterator[None]:
 def write_text(path: StrPath, text: str, mode: int | None = None) -> None:
     """Write ``text`` (UTF-8) to ``path`` atomically; ``mode`` is as in
     :func:`replace_atomically`."""
-    with replace_atomically(path, mode) as part:
-        part.write_text(text, encoding="utf-8")
+    with replace_atomically(path, mode) as part_path:
+        part_path.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -178,11 +179,11 @@ def open_plain_or_gzip(path: StrPath) -> Iterator[BinaryIO]:
 
     A pipe or a device is refused, as it may never end.
     """
-    with check_regular_file(path).open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
+    with check_regular_file(path).open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
         try:
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise ValueError(f"{path}: damaged gzip file") from None
 
@@ -214,8 +215,8 @@ def check_regular_file(path: StrPath) -> Path:
         :func:`open_regular_file`. Test:
         ``tests/test_regular_files.py::test_nothing_is_read_that_may_be_no_regular_file``.
     """
-    if what := why_not_regular(path):
-        raise ValueError(f"{path}: {what}")
+    if fault := why_not_regular(path):
+        raise ValueError(f"{path}: {fault}")
     return Path(path)
 
 
@@ -296,8 +297,8 @@ def _check_owner_and_mode(path: Path, forbidden: int, mode: str) -> None:
     if status.st_uid not in (os.geteuid(), 0):
         raise ValueError(f"{path}: belongs to another user; take a folder of your own")
     if status.st_mode & forbidden:
-        now = f"{stat.S_IMODE(status.st_mode):04o}"
+        current_mode = f"{stat.S_IMODE(status.st_mode):04o}"
         raise ValueError(
-            f"{path}: is open to others (mode {now}); if nobody else has put it there, "
+            f"{path}: is open to others (mode {current_mode}); if nobody else has put it there, "
             f"chmod {mode} it"
         )

@@ -118,7 +118,7 @@ def ask_no_hub(name: StrPath) -> Iterator[None]:
         return
     from huggingface_hub import constants
 
-    before = {key: os.environ.get(key) for key in OFFLINE_VARIABLES}
+    saved_variables = {key: os.environ.get(key) for key in OFFLINE_VARIABLES}
     offline = constants.HF_HUB_OFFLINE  # read from the environment once, when it was imported
     os.environ.update(OFFLINE_VARIABLES)
     constants.HF_HUB_OFFLINE = True
@@ -126,7 +126,7 @@ def ask_no_hub(name: StrPath) -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = offline
-        for key, value in before.items():
+        for key, value in saved_variables.items():
             if value is None:
                 del os.environ[key]
             else:
@@ -162,28 +162,28 @@ def load_foreign_config(name: StrPath, where: str) -> Any:
     """
     from transformers import CONFIG_MAPPING, PreTrainedConfig
 
-    here = Path(name).is_dir()
-    what = (
-        "its config.json cannot be read" if here else "is neither a folder nor a model on the hub"
-    )
-    with foreign_model(name, where, what):
-        if here and not (Path(name) / "config.json").is_file():
+    is_folder = Path(name).is_dir()
+    fault = "is neither a folder nor a model on the hub"
+    if is_folder:
+        fault = "its config.json cannot be read"
+    with foreign_model(name, where, fault):
+        if is_folder and not (Path(name) / "config.json").is_file():
             raise ForeignFileError("holds no config.json of a transformers model")
-        raw, _ = PreTrainedConfig.get_config_dict(str(name))
-        if not isinstance(raw, dict) or raw.get("model_type") not in CONFIG_MAPPING:
+        config_dict, _ = PreTrainedConfig.get_config_dict(str(name))
+        if not isinstance(config_dict, dict) or config_dict.get("model_type") not in CONFIG_MAPPING:
             raise ForeignFileError("its config.json is for a model that is not known here")
-        kind = raw["model_type"]
-        if kind == "mistral" and "layer_types" in raw:  # as AutoConfig does
+        kind = config_dict["model_type"]
+        if kind == "mistral" and "layer_types" in config_dict:  # as AutoConfig does
             kind = "ministral"
         config_class = CONFIG_MAPPING[kind]
-        known = {
+        declared = {
             *config_class.__dataclass_fields__,
             *config_class.attribute_map,
             *config_class.sub_configs,
         }
-        kept = keep_model_settings(raw, known)
+        settings = keep_model_settings(config_dict, declared)
     with foreign_model(name, where, "its config.json describes no model that can be built"):
-        config = config_class.from_dict(kept, name_or_path=str(name))
+        config = config_class.from_dict(settings, name_or_path=str(name))
         config._attn_implementation = config._experts_implementation = None
         text = config.get_text_config()
         for key in POSITIVE_SETTINGS:
@@ -208,7 +208,7 @@ def keep_model_settings(raw: Mapping[str, Any], known: Collection[str]) -> dict[
         loaded. Test: ``tests/models/test_foreign_folders.py::
         test_a_folder_can_fetch_nothing``.
     """
-    kept: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in raw.items():
         if _IMPLEMENTATION_KEY.search(key):
             if any("/" in word for word in _texts(value)):
@@ -226,17 +226,17 @@ def keep_model_settings(raw: Mapping[str, Any], known: Collection[str]) -> dict[
         if isinstance(value, Mapping) and key in known and key not in LABEL_SETTINGS:
             value = keep_model_settings(value, value)
         if key in known or all(_WORD.fullmatch(word) for word in _texts(value)):
-            kept[key] = value
-    return {key: value for key, value in kept.items() if key not in UNREAD_SETTINGS}
+            settings[key] = value
+    return {key: value for key, value in settings.items() if key not in UNREAD_SETTINGS}
 
 
 def _check_numbers(key: str, value: Any) -> None:
     """Refuse a whole number that no model has, before anything counts up to it."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    most = MAX_LAYERS_OR_EXPERTS if re.search("layer|expert", key) else MAX_SETTING
-    if whole and abs(value) > most:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    largest = MAX_LAYERS_OR_EXPERTS if re.search("layer|expert", key) else MAX_SETTING
+    if is_whole and abs(value) > largest:
         shown = f"{value:.3g}" if abs(value) < 1e300 else "more"
-        raise ForeignFileError(f"its config.json says {key}={shown}; must be at most {most}")
+        raise ForeignFileError(f"its config.json says {key}={shown}; must be at most {largest}")
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -244,12 +244,12 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, item in value.items():
             yield str(key)
-            yield from _texts(one)
+            yield from _texts(item)
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)
 
 
 def load_foreign_tokenizer(path: StrPath, where: str) -> Any:

@@ -73,14 +73,14 @@ class OptionModel(BaseModel):
             No option is accepted that the values of others make ineffective. Test:
             ``tests/test_options.py::test_an_option_without_effect_is_refused``.
         """
-        for known in options_of(type(self)):
-            needs, name = known.needs, known.name
+        for checked in options_of(type(self)):
+            needs, name = checked.needs, checked.name
             if name not in self.model_fields_set or not needs:
                 continue
             if not any(map(self._is_so, needs.split(" or "))):
-                only = needs.removeprefix("no ")
-                with_it = f"with {needs}" if only == needs else f"without {only}"
-                raise InvalidOption(name, f"is read only {with_it}", str(getattr(self, name)))
+                condition = needs.removeprefix("no ")
+                rule = f"with {needs}" if condition == needs else f"without {condition}"
+                raise InvalidOption(name, f"is read only {rule}", str(getattr(self, name)))
         return self
 
     def _is_so(self, rule: str) -> bool:
@@ -114,8 +114,8 @@ def option(
         word: The word shown in its place, in capitals, if it is an argument.
         metavar: Its type and range in words, if they do not follow from its annotation.
     """
-    said: Any = {"group": group, "needs": needs, "word": word, "metavar": metavar}
-    return Field(default, json_schema_extra={"option": said})
+    extra: Any = {"group": group, "needs": needs, "word": word, "metavar": metavar}
+    return Field(default, json_schema_extra={"option": extra})
 
 
 class InvalidOption(ParameterError):
@@ -201,9 +201,9 @@ def describe_type(node: Mapping[str, Any]) -> str:
     if node.get("type") == "array":
         return describe_type(node["items"])
     kinds = {"integer": "int", "number": "float", "boolean": "bool"}
-    words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
-    words["exclusiveMaximum"] = "below"
-    bounds = [f"{word} {node[key]:g}" for key, word in words.items() if key in node]
+    range_words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
+    range_words["exclusiveMaximum"] = "below"
+    bounds = [f"{words} {node[key]:g}" for key, words in range_words.items() if key in node]
     return " ".join([node.get("format") or kinds.get(node.get("type", ""), "text"), *bounds])
 
 
@@ -214,10 +214,10 @@ def option_model_of(function: Callable[..., Any]) -> type[OptionModel]:
     fields: dict[str, Any] = {
         p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in parameters
     }
-    made: type[OptionModel] = create_model(
+    option_model: type[OptionModel] = create_model(
         function.__name__, __base__=OptionModel, __doc__=function.__doc__, **fields
     )
-    return made
+    return option_model
 
 
 def parse_option_docs(model: type[OptionModel]) -> dict[str, dict[str, Any]]:
@@ -225,39 +225,40 @@ def parse_option_docs(model: type[OptionModel]) -> dict[str, dict[str, Any]]:
     ``ValueError`` if Python has left the docstrings out."""
     if sys.flags.optimize > 1:
         raise ValueError("python -OO: leaves out the docstrings that declare options; use -O")
-    found = {}
-    for part in reversed([c for c in model.__mro__ if issubclass(c, OptionModel)]):
-        _, *sections = SECTION_HEADING.split(inspect.cleandoc(part.__doc__ or ""))
+    docs_by_flag = {}
+    for base in reversed([c for c in model.__mro__ if issubclass(c, OptionModel)]):
+        _, *sections = SECTION_HEADING.split(inspect.cleandoc(base.__doc__ or ""))
         for title, rows in zip(sections[::2], sections[1::2], strict=True):
             for row in OPTION_ROW.finditer(rows):
-                said = row.groupdict() | {"group": title, "text": " ".join(row["text"].split())}
-                found["--" + row["word"].lower()] = said
-    return found
+                text = " ".join(row["text"].split())
+                described = row.groupdict() | {"group": title, "text": text}
+                docs_by_flag["--" + row["word"].lower()] = described
+    return docs_by_flag
 
 
 def _describe_field(model: type[OptionModel], name: str) -> dict[str, Any] | None:
     """What :func:`option` says about a field, and its sentence, from the first class that has them,
     since a subclass may set only a value. None for a parameter of a function."""
-    for part in model.__mro__:
-        info = part.model_fields.get(name) if issubclass(part, OptionModel) else None
+    for base in model.__mro__:
+        info = base.model_fields.get(name) if issubclass(base, OptionModel) else None
         extra = info.json_schema_extra if info else None
         if info and info.description and isinstance(extra, dict):
-            said: Any = extra["option"]
+            extra_option: Any = extra["option"]
             text = " ".join(info.description.split())
-            return said | {"text": text, "word": said["word"] or flag_of(name)[2:]}
+            return extra_option | {"text": text, "word": extra_option["word"] or flag_of(name)[2:]}
     return None
 
 
 @functools.cache
 def options_of(model: type[OptionModel]) -> list[Option]:
     """All options of a model, in order."""
-    nodes, said, rows = model.model_json_schema()["properties"], parse_option_docs(model), []
+    nodes, docs, rows = model.model_json_schema()["properties"], parse_option_docs(model), []
     for name, info in model.model_fields.items():
         node, needed = nodes[name], info.is_required()
-        some = (n for n in node.get("anyOf", ()) if n.get("type") != "null")
+        variants = (n for n in node.get("anyOf", ()) if n.get("type") != "null")
         default = None if needed else info.default
-        described = _describe_field(model, name) or said[flag_of(name)]
-        rows.append(Option(name, default, needed, next(some, {}) | node, **described))
+        described = _describe_field(model, name) or docs[flag_of(name)]
+        rows.append(Option(name, default, needed, next(variants, {}) | node, **described))
     return rows
 
 
@@ -267,16 +268,16 @@ def validate_options(
     """Make a model from names and values; raises :class:`InvalidOption` for the first mistake.
     ``whose`` names what the options belong to, such as "method plan"; ``others`` are the names of
     options that another method has."""
-    known = model.model_fields
-    for name, one in given.items():
-        if name not in known:
+    fields = model.model_fields
+    for name, value in given.items():
+        if name not in fields:
             if whose and (name in others or not others):
                 raise InvalidOption(name, f"is not an option of {whose}")
-            near = difflib.get_close_matches(name, {*known, *others}, 1)
+            similar = difflib.get_close_matches(name, {*fields, *others}, 1)
             raise InvalidOption(
-                name, "no such option" + (f"; did you mean {near[0]}?" if near else "")
+                name, "no such option" + (f"; did you mean {similar[0]}?" if similar else "")
             )
-        if isinstance(one, float) and math.isnan(one):
+        if isinstance(value, float) and math.isnan(value):
             raise InvalidOption(name, "must be a number", "nan")
     try:
         return model.model_validate(given)
@@ -290,11 +291,11 @@ def first_mistake(
     """The first mistake that pydantic found, in one line. A rule of ours words its own."""
     first = error.errors(include_url=False)[0]
     name, kind = str((first["loc"] or ("value",))[0]), first["type"]
-    if own := first.get("ctx", {}).get("error"):
-        return own if isinstance(own, InvalidOption) else ParameterError(str(own))
+    if our_error := first.get("ctx", {}).get("error"):
+        return our_error if isinstance(our_error, InvalidOption) else ParameterError(str(our_error))
     if kind.startswith("missing"):
         return InvalidOption(name, "is missing")
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return InvalidOption(name, unknown)
-    what = first["msg"].replace("Input should be", "must be")
-    return InvalidOption(name, what.partition(", unable")[0], show(first["input"]))
+    rule = first["msg"].replace("Input should be", "must be")
+    return InvalidOption(name, rule.partition(", unable")[0], show(first["input"]))

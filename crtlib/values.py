@@ -52,16 +52,16 @@ def checked_dataclass(cls: type[T]) -> type[T]:
     :class:`ParameterError`, in one line, for a bad or unknown field.
     """
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
-    honest = made.__init__
+    made_class: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
+    honest = made_class.__init__
 
     @functools.wraps(honest)
-    def checked(self: Any, *args: Any, **given: Any) -> None:
+    def checked(self: Any, *args: Any, **values: Any) -> None:
         try:
-            honest(self, *args, **given)
+            honest(self, *args, **values)
         except ValidationError as error:
             unknown = f"unknown; allowed are {', '.join(f.name for f in fields(self))}"
             raise ParameterError(str(first_mistake(error, repr, unknown))) from None
 
-    made.__init__ = checked
-    return cast(type[T], made)
+    made_class.__init__ = checked
+    return cast(type[T], made_class)

@@ -60,8 +60,9 @@ def test_of_a_text_of_one_person_nothing_is_promised_of_a_person(tmp_path, how):
         text, options = tmp_path / "s", {"out": tmp_path / "model"}
     for name in {"crt": (), "dpsgd": ("policy",), "user_dpsgd": ("policy", "unit")}.get(how, ()):
         del options[name]
-    where = {"user_dpsgd": "--method dpsgd --unit", "screened": "screen it with --unit"}
-    message = f"one person wrote all of it, .*{where.get(how, '.--unit')} turn or dialogue.*others"
+    where = {"user_dpsgd": "method='dpsgd', unit", "screened": "screen it with unit"}
+    units = f"{where.get(how, '.unit')}='turn' or 'dialogue'"
+    message = f"one person wrote all of it, .*{units}.*others"
     with pytest.raises(ValueError, match=f"^{text}: {message}"):
         confide.train(text, **options)
     assert not (tmp_path / "model").exists()

@@ -124,22 +124,22 @@ def _train_and_record_pushes(
 ) -> tuple[np.ndarray, list[Any]]:
     """Train; return the events, and how far each epoch moved each canary's embedding towards YES,
     (epochs, games), in clip norms."""
-    table, along, places = model.embedding, torch.eye(4)[ALONG], list[Tensor]()
+    table, along, positions = model.embedding, torch.eye(4)[ALONG], list[Tensor]()
     if isinstance(table, LowRank):
         along = nn.functional.normalize(table.up.weight[ALONG], dim=0).detach().clone()
         table = table.down
     weight = table.weight
 
-    def look(epoch: int, _: nn.Module) -> dict[str, float]:
-        places.append(weight.detach()[FIRST:] @ along)
+    def record_position(epoch: int, _: nn.Module) -> dict[str, float]:
+        positions.append(weight.detach()[FIRST:] @ along)
         return {}
 
-    look(0, model)
+    record_position(0, model)
     trained = train_model(
         model, phases, parts, private_tokens=private_tokens, seed=seed, optimizer="sgd",
-        on_epoch=look,
+        on_epoch=record_position,
     )  # fmt: skip
-    return torch.stack(places).diff(dim=0).double().numpy() / CLIP, trained.events
+    return torch.stack(positions).diff(dim=0).double().numpy() / CLIP, trained.events
 
 
 def _law_of_pushes(steps: int, sign: int) -> Law:
@@ -179,9 +179,9 @@ def _prove_steps(
 
 def _score_pushes(pushes: np.ndarray, sigma: float, steps: int, *, against: int) -> np.ndarray:
     """The likelihood ratio of pushes towards YES against pushes of the sign ``against``."""
-    inside, other = _law_of_pushes(steps, 1), _law_of_pushes(steps, against)
-    outside = other if against else (np.zeros(1), np.ones(1))
-    return log_ratio(pushes, inside=inside, outside=outside, sigma=sigma * np.sqrt(steps))
+    inside_law, other_law = _law_of_pushes(steps, 1), _law_of_pushes(steps, against)
+    outside_law = other_law if against else (np.zeros(1), np.ones(1))
+    return log_ratio(pushes, inside=inside_law, outside=outside_law, sigma=sigma * np.sqrt(steps))
 
 
 # --------------------------------------------------------------------------- the methods
@@ -202,9 +202,10 @@ def play_dpsgd(
         added = LowRank(model.embedding, torch.Generator().manual_seed(seed))
         model.embedding = added  # type: ignore[assignment]
     private, swapped = _private_constants(sigma * noise, games), relation != "add_or_remove"
-    points = [
-        [FIRST + i, YES if coin else NO] for i, coin in enumerate(included) if coin or swapped
-    ]
+    points = []
+    for i, is_included in enumerate(included):
+        if is_included or swapped:
+            points.append([FIRST + i, YES if is_included else NO])
     phases = schedules.dpsgd_phases(epochs=epochs, private=private)
     pushes, events = _train_and_record_pushes(model, phases, {"private": points}, seed=seed)
     scores = _score_pushes(pushes, sigma, private.steps, against=-swapped)
@@ -220,19 +221,19 @@ def play_crt(
     sigma, epochs = 2.5 * scale, 4
     included = _flip_coins(games, seed)
     points = [Point("public", "nobody", "end end end")]
-    for i, coin in enumerate(included):
-        text = f"{i} {'yes' if coin else MASK}"
-        spans = (Secret("value", len(text) - 3, len(text)),) if coin else ()
+    for i, is_included in enumerate(included):
+        text = f"{i} {'yes' if is_included else MASK}"
+        spans = (Secret("value", len(text) - 3, len(text)),) if is_included else ()
         points.append(Point(str(i), str(i), text, spans))
     pi = policy_changes.with_misses(regex_policies.oracle_policy, gamma, seed)
     prepared = prepare_points(
         points, pi(points), regex_policies.oracle_policy(points), dedup="none"
     )
-    words = {"yes": YES, MASK: NO, "end": END}
+    token_ids = {"yes": YES, MASK: NO, "end": END}
 
-    def encode(part: Sequence[Point]) -> list[list[int]]:
-        split = [re.findall(r"<MASK>|\w+", p.text) for p in part]
-        return [[words[w] if w in words else FIRST + int(w) for w in row] for row in split]
+    def encode(subset: Sequence[Point]) -> list[list[int]]:
+        split = [re.findall(r"<MASK>|\w+", p.text) for p in subset]
+        return [[token_ids[w] if w in token_ids else FIRST + int(w) for w in row] for row in split]
 
     private = _private_constants(sigma * noise, games)
     phases = schedules.crt_phases(
@@ -258,16 +259,16 @@ class _Watched(SelectivePhase):
 
     def released(self, x: Tensor, noise: RandomSource) -> Tensor:
         """The same states, recorded along the direction in which YES and NO differ."""
-        out = super().released(x, noise)
+        states = super().released(x, noise)
         if self.hidden_clip:
-            self.seen.append(out[:, 0] / self.hidden_clip)
-        return out
+            self.seen.append(states[:, 0] / self.hidden_clip)
+        return states
 
     def pushes(self, games: int) -> np.ndarray:
         """The output and the cell that were released for each canary, (2, games), in clip norms."""
-        indices, rest = self.seen[0], self.seen[1:]
+        indices, released_states = self.seen[0], self.seen[1:]
         order = np.argsort(indices.numpy())
-        return np.stack([torch.cat(rest[k::2]).double().numpy()[order] for k in (0, 1)])
+        return np.stack([torch.cat(released_states[k::2]).double().numpy()[order] for k in (0, 1)])
 
 
 def play_sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
@@ -285,7 +286,9 @@ def play_sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
         )
         for epoch in schedules.epoch_numbers(epochs)
     ]  # fmt: skip
-    points = [[FIRST + i, YES if coin else NO, END, END] for i, coin in enumerate(included)]
+    points = [
+        [FIRST + i, YES if is_included else NO, END, END] for i, is_included in enumerate(included)
+    ]
     marks = [[False, True, False, False]] * games
     pushes, events = _train_and_record_pushes(
         model, watched, {"private": points}, private_tokens={"private": marks}, seed=seed
@@ -304,9 +307,9 @@ COPIES, ROUNDS = 3, 4
 @functools.lru_cache(maxsize=4)
 def _plan_weights(games: int) -> secret_protection.ProtectionPlan:
     """A plan for as many secrets, each in ``COPIES`` examples, and as many examples without one."""
-    held = sparse.kron(sparse.eye_array(games), np.ones((1, COPIES)))
-    free = sparse.csr_array((games, games))
-    incidence = sparse.csr_array(sparse.hstack([held, free]))
+    with_secret = sparse.kron(sparse.eye_array(games), np.ones((1, COPIES)))
+    without_secret = sparse.csr_array((games, games))
+    incidence = sparse.csr_array(sparse.hstack([with_secret, without_secret]))
     return secret_protection.plan_protection(
         incidence,
         0.01,
@@ -334,10 +337,12 @@ def play_lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) ->
     kinds, kind = np.unique(rates.round(12), axis=0, return_inverse=True)
     scores, laws = np.zeros(games), []
     for k, group_rates in enumerate(kinds):
-        law, of_kind = group_mixtures.poisson_binomial(group_rates.tolist()), kind.ravel() == k
-        laws.append((tuple(law.tolist()), float(of_kind.mean())))
+        law, is_of_kind = group_mixtures.poisson_binomial(group_rates.tolist()), kind.ravel() == k
+        laws.append((tuple(law.tolist()), float(is_of_kind.mean())))
         inside, outside = (np.arange(len(law), dtype=float), law), (np.zeros(1), np.ones(1))
-        scores[of_kind] = log_ratio(pushes[:, of_kind], inside=inside, outside=outside, sigma=sigma)
+        scores[is_of_kind] = log_ratio(
+            pushes[:, is_of_kind], inside=inside, outside=outside, sigma=sigma
+        )
 
     @functools.cache
     def proof(x: float) -> Proof:
@@ -353,12 +358,13 @@ def _prove_group(
     law: tuple[float, ...],
     sigma: float,
     steps: int,
-    ways: tuple[group_mixtures.DivergenceDirection, ...] = ("forward", "backward"),
+    directions: tuple[group_mixtures.DivergenceDirection, ...] = ("forward", "backward"),
 ) -> Proof:
     """What is proved for a secret whose examples are drawn by ``law``, against their absence or
     another secret."""
-    directions = [compose(law, sigma, steps, direction=w, points=2**15) for w in ways]
-    return max(b.epsilon(DELTA)[1] for b in directions), max(b.delta(0.0)[1] for b in directions)
+    compositions = [compose(law, sigma, steps, direction=w, points=2**15) for w in directions]
+    epsilon = max(composed.epsilon(DELTA)[1] for composed in compositions)
+    return epsilon, max(composed.delta(0.0)[1] for composed in compositions)
 
 
 @dataclass(frozen=True)
@@ -393,27 +399,31 @@ def least_refuting_guesses(games: int, proved: float, *, confidence: float = 0.9
     """The least number of correct guesses in ``games`` that shows a total variation above the one
     that is ``proved``; ``games`` + 1 where no number does."""
     return bisect.bisect_right(
-        range(games + 1), proved, key=lambda right: _least_total_variation(right, games, confidence)
+        range(games + 1),
+        proved,
+        key=lambda correct: _least_total_variation(correct, games, confidence),
     )
 
 
 def detection_power(games: int, proved: float, true: float, *, confidence: float = 0.95) -> float:
     """How often the audit refutes a proof of total variation ``proved`` when the attacker reaches
     ``true``, by the binomial law of correct guesses. With less noise ``true`` may be larger."""
-    least = least_refuting_guesses(games, proved, confidence=confidence)
-    return float(scipy.stats.binom.sf(least - 1, games, (1 + true) / 2))
+    least_correct = least_refuting_guesses(games, proved, confidence=confidence)
+    return float(scipy.stats.binom.sf(least_correct - 1, games, (1 + true) / 2))
 
 
-def _least_total_variation(right: int, games: int, confidence: float) -> float:
-    """The least total variation that ``right`` correct guesses of ``games`` show."""
-    return 2 * clopper_pearson(right, games, confidence=2 * confidence - 1)[0] - 1
+def _least_total_variation(correct: int, games: int, confidence: float) -> float:
+    """The least total variation that ``correct`` correct guesses of ``games`` show."""
+    return 2 * clopper_pearson(correct, games, confidence=2 * confidence - 1)[0] - 1
 
 
-def _noise_at(proof: Callable[[float], Proof], which: int, number: float) -> float:
+def _noise_at(proof: Callable[[float], Proof], index: int, number: float) -> float:
     """The multiple of the declared noise that has this epsilon (0) or total variation (1)."""
-    ends = math.log(LEAST), math.log(MOST)
-    at = optimize.brentq(lambda x: proof(math.exp(x))[which] - number, *ends, xtol=1e-6)
-    return math.exp(at)
+    log_range = math.log(LEAST), math.log(MOST)
+    log_multiple = optimize.brentq(
+        lambda x: proof(math.exp(x))[index] - number, *log_range, xtol=1e-6
+    )
+    return math.exp(log_multiple)
 
 
 def _noise_left(proof: Callable[[float], Proof], total_variation: float) -> float:
@@ -454,26 +464,27 @@ def audit_methods(
     for name in names or audits:
         check_choice("audit", name, tuple(audits))
         audit = audits[name]
-        parts = [len(x) for x in np.array_split(np.arange(games), -(-games // audit.at_once))]
+        batch_sizes = [len(x) for x in np.array_split(np.arange(games), -(-games // audit.at_once))]
         for epsilon, noise in itertools.product(epsilons, noises):
-            scale = scale_of(audit, epsilon, parts[0])
+            scale = scale_of(audit, epsilon, batch_sizes[0])
             played = [
-                audit.play(part, noise, 1000 * seed + k, scale) for k, part in enumerate(parts)
+                audit.play(size, noise, 1000 * seed + k, scale)
+                for k, size in enumerate(batch_sizes)
             ]
-            right = sum(int(((p.scores > 0) == p.included).sum()) for p in played)
+            correct = sum(int(((p.scores > 0) == p.included).sum()) for p in played)
             proof, least_variation = (
                 played[0].proof,
-                _least_total_variation(right, games, confidence),
+                _least_total_variation(correct, games, confidence),
             )
             proved, distance = proof(1.0)
-            left = _noise_left(proof, least_variation)
+            noise_left = _noise_left(proof, least_variation)
             rows.append({
                 "method": name, "label": audit.label, "relation": audit.relation, "noise": noise,
-                "epsilon": epsilon, "proved": proved, "right": right,
-                "audited": proof(left)[0] if left < math.inf else 0.0,
+                "epsilon": epsilon, "proved": proved, "right": correct,
+                "audited": proof(noise_left)[0] if noise_left < math.inf else 0.0,
                 "refuted_from": least_refuting_guesses(games, distance, confidence=confidence),
                 "power": detection_power(
-                    games, distance, 2 * right / games - 1, confidence=confidence
+                    games, distance, 2 * correct / games - 1, confidence=confidence
                 ),
                 "delta": DELTA, "games": games, "confidence": confidence,
             })  # fmt: skip
@@ -483,15 +494,17 @@ def audit_methods(
 def format_rows(recorded: DataFrame) -> list[str]:
     """The rows of a page, one for each method and epsilon: what was audited, and how often less
     noise would be refuted, beside what happened."""
-    out = []
+    lines = []
     for (_, epsilon), cell in recorded.groupby(["method", "epsilon"], sort=False):
         first = cell.iloc[0]
         audited = f"{math.floor(100 * first.audited) / 100:.2f}"
         powers = [
-            f"{math.floor(100 * p)} %{'' if right >= least else ', not refuted'}"
-            for p, right, least in zip(cell.power, cell.right, cell.refuted_from, strict=True)
+            f"{math.floor(100 * p)} %{'' if correct >= least_correct else ', not refuted'}"
+            for p, correct, least_correct in zip(
+                cell.power, cell.right, cell.refuted_from, strict=True
+            )
         ]
         relation = first.relation.replace("_", " ")
-        words = [first.label, relation, f"{epsilon:g}", audited, *powers[1:], f"{first.games:,}"]
-        out.append(f"| {' | '.join(words)} |")
-    return out
+        cells = [first.label, relation, f"{epsilon:g}", audited, *powers[1:], f"{first.games:,}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

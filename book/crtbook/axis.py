@@ -81,21 +81,21 @@ class AxisStudy(CrtStudy):
 
     def run(self, desk: Desk) -> list[Row]:
         """Train; return what is proved, audited and attacked, and the costs."""
-        d = study_data.prepare_data(self)
+        data = study_data.prepare_data(self)
         if self.training_method.weighs:
-            fitted, proved = _train_weighted(self, d, desk)
+            fitted, proved = _train_weighted(self, data, desk)
         else:
             fitted = study_run.fit_study(
-                self, prepared=d, checkpoint=desk.checkpoint, device=desk.device
+                self, prepared=data, checkpoint=desk.checkpoint, device=desk.device
             )
             proved = _prove_run(self, fitted)
         fitted.run.model.to("cpu")
-        subject = _make_subject(self, d, fitted)
-        facts = {f"proved_{name}": epsilon for name, (epsilon, _) in proved.items()}
-        facts["audited"] = _audit_in_one_run(subject, proved["swap"][1])
-        utilities = study_run.measure_utility(fitted.run.model, d.tokenizer, d.test)
-        facts |= {f"test_{name}": number for name, number in utilities.items()}
-        measurements = make_rows(facts, self.epochs)
+        subject = _make_subject(self, data, fitted)
+        metrics = {f"proved_{name}": epsilon for name, (epsilon, _) in proved.items()}
+        metrics["audited"] = _audit_in_one_run(subject, proved["swap"][1])
+        utilities = study_run.measure_utility(fitted.run.model, data.tokenizer, data.test)
+        metrics |= {f"test_{name}": number for name, number in utilities.items()}
+        measurements = make_rows(metrics, self.epochs)
         for attack in (
             membership.MEMBERSHIP_ATTACK,
             exposure.EXPOSURE_ATTACK,
@@ -116,7 +116,7 @@ def _prove_run(study: AxisStudy, fitted: TrainedStudy) -> Proved:
     events = cast(list[SampledGaussian], fitted.run.events)  # weighted runs: _prove_weighted
     if not events or not all(event.noise_multiplier for event in events):
         return {name: (math.inf, study.delta) for name in ("add_or_remove", "replace", "swap")}
-    spent = functools.partial(
+    epsilon_of_steps = functools.partial(
         utility.epsilon_after_steps,
         study.method,
         sampling_probability=events[0].sampling_probability,
@@ -125,30 +125,30 @@ def _prove_run(study: AxisStudy, fitted: TrainedStudy) -> Proved:
         gamma=study.gamma,
         delta=study.delta,
     )
-    delta, epsilon = study.delta, spent(neighbouring_relation="replace")
+    delta, epsilon = study.delta, epsilon_of_steps(neighbouring_relation="replace")
     swap = epsilon, delta
     if study.method == "crt":  # from one value to its mask, and from the mask to the other value
-        twice = (1 + math.exp(epsilon)) * delta if epsilon < 300 else 1.0
-        swap = (2 * epsilon, twice) if twice < 1 else (math.inf, delta)
-    removal = spent(neighbouring_relation="add_or_remove")
+        swap_delta = (1 + math.exp(epsilon)) * delta if epsilon < 300 else 1.0
+        swap = (2 * epsilon, swap_delta) if swap_delta < 1 else (math.inf, delta)
+    removal = epsilon_of_steps(neighbouring_relation="add_or_remove")
     return {"add_or_remove": (removal, delta), "replace": (epsilon, delta), "swap": swap}
 
 
 def _train_weighted(
-    study: AxisStudy, d: study_data.PreparedData, desk: Desk
+    study: AxisStudy, data: study_data.PreparedData, desk: Desk
 ) -> tuple[TrainedStudy, Proved]:
     """Weighted training (Hush!): it is public which point holds which labelled value."""
-    plan = plan_secret_protection(study, d.points, study.scale)
+    plan = plan_secret_protection(study, data.points, study.scale)
     phases = study.training_method.phases(PublicConstants.of(study, plan=plan))
-    spec = replace(study.shape(), vocab_size=d.tokenizer.vocab_size)
+    spec = replace(study.shape(), vocab_size=data.tokenizer.vocab_size)
     run = train_model(
         build_model(spec, study.seed).to(desk.device),
         phases,
-        {"private": d.tokenizer.encode(p.text for p in d.points)},
+        {"private": data.tokenizer.encode(p.text for p in data.points)},
         seed=study.seed,
         checkpoint=desk.checkpoint,
     )
-    return TrainedStudy(run, d, phases, spec), _prove_weighted(plan, study.delta)
+    return TrainedStudy(run, data, phases, spec), _prove_weighted(plan, study.delta)
 
 
 def _prove_weighted(plan: secret_protection.ProtectionPlan, delta: float) -> Proved:
@@ -159,39 +159,39 @@ def _prove_weighted(plan: secret_protection.ProtectionPlan, delta: float) -> Pro
     padded = [np.pad(np.sort(row)[::-1], (0, longest - len(row))) for row in rows]
     law = group_mixtures.poisson_binomial(np.max(padded, axis=0).tolist())
 
-    def most(*directions: Any) -> tuple[float, float]:
-        ways = [compose(law, plan.noise_multiplier, plan.steps, direction=w)
+    def worst_of(*directions: Any) -> tuple[float, float]:
+        compositions = [compose(law, plan.noise_multiplier, plan.steps, direction=w)
                 for w in directions]  # fmt: skip
-        return max(way.epsilon(delta)[1] for way in ways), delta
+        return max(composed.epsilon(delta)[1] for composed in compositions), delta
 
-    reference, swap = most("forward", "backward"), most("replace")
+    reference, swap = worst_of("forward", "backward"), worst_of("replace")
     return {"add_or_remove": reference, "replace": swap, "swap": swap}
 
 
 @functools.lru_cache(maxsize=2)
 def _train_reference(study: CrtStudy, tokenizer: BpeTokenizer) -> nn.Module:
     """A model with this tokenizer that has read other people's text with half the secrets."""
-    other = replace(study, seed=study.seed + REFERENCE)
+    other_study = replace(study, seed=study.seed + REFERENCE)
     return study_run.fit_study(
-        other, prepared=replace(study_data.prepare_data(other), tokenizer=tokenizer)
+        other_study, prepared=replace(study_data.prepare_data(other_study), tokenizer=tokenizer)
     ).run.model
 
 
-def _make_subject(study: AxisStudy, d: study_data.PreparedData, fitted: TrainedStudy) -> Subject:
+def _make_subject(study: AxisStudy, data: study_data.PreparedData, fitted: TrainedStudy) -> Subject:
     """The trained model, and a reference with its tokenizer that has read other people's text."""
     names = ("corpus", "dialogues", "heldout", "embedding", "hidden", "epochs", "seed", "canaries",
              "copies", "vocab_size", "unit")  # fmt: skip
-    plain: dict[str, Any] = {name: getattr(study, name) for name in names}
-    other = CrtStudy(method="sgd", model=study.model, gamma=0.5, **plain)
+    shared_fields: dict[str, Any] = {name: getattr(study, name) for name in names}
+    reference_study = CrtStudy(method="sgd", model=study.model, gamma=0.5, **shared_fields)
     return Subject(
         model=fitted.run.model,
-        tokenizer=d.tokenizer,
-        points=d.points,
-        read=d.points if study.training_method.weighs else d.read,
-        others=d.others,
-        canaries=d.canaries,
+        tokenizer=data.tokenizer,
+        points=data.points,
+        read=data.points if study.training_method.weighs else data.read,
+        others=data.others,
+        canaries=data.canaries,
         seed=study.seed,
-        reference=_train_reference(other, d.tokenizer),
+        reference=_train_reference(reference_study, data.tokenizer),
     )
 
 
@@ -211,15 +211,14 @@ def _audit_in_one_run(subject: Subject, delta: float) -> float:
     )
     n = len(probe.members)
     coins = np.random.default_rng([subject.seed, 23]).random(n) < 0.5
-    best = 0.0
+    best_epsilon = 0.0
     for score in membership_scores.MEMBERSHIP_SCORES:
         values = score.of(reading)
         gaps = np.where(coins, 1, -1) * (values[n:] - values[:n])  # high: the first was read
         level = 1 - 0.05 / len(membership_scores.MEMBERSHIP_SCORES)
-        best = max(
-            best, one_run_bound.audit_one_run(gaps, coins, delta=delta, confidence=level).epsilon
-        )
-    return best
+        audit = one_run_bound.audit_one_run(gaps, coins, delta=delta, confidence=level)
+        best_epsilon = max(best_epsilon, audit.epsilon)
+    return best_epsilon
 
 
 # --------------------------------------------------------------------------- the table
@@ -232,16 +231,17 @@ def summarise_arms(table: DataFrame) -> DataFrame:
     over seeds, attacks and costs are means. ``strongest`` names the best score, and
     ``strongest_high`` the upper end of its chance band; ``works`` is whether the score is above."""
     bands = membership.summarise_membership(table.assign(method=_name_arms(table)))
-    wide = table.assign(arm=_name_arms(table)).pivot_table(
+    values_by_arm = table.assign(arm=_name_arms(table)).pivot_table(
         index=["arm", "seed"], columns="metric", values="value", aggfunc="max", dropna=False
     )
     rows = []
-    for arm in (arm for arm in ARMS if arm.name in wide.index):
-        part: Any = wide.loc[arm.name]
-        row: dict[str, Any] = {"arm": arm.name, "label": arm.label, "seeds": len(part)}
-        row |= part[["proved_add_or_remove", "proved_replace", "proved_swap", "audited"]].max()
+    for arm in (arm for arm in ARMS if arm.name in values_by_arm.index):
+        runs_of_arm: Any = values_by_arm.loc[arm.name]
+        row: dict[str, Any] = {"arm": arm.name, "label": arm.label, "seeds": len(runs_of_arm)}
+        bounds = ["proved_add_or_remove", "proved_replace", "proved_swap", "audited"]
+        row |= runs_of_arm[bounds].max()
         measured = ["exposure", "test_ppl_words", "test_acc_words", *BY.values()]
-        row |= part.reindex(columns=measured).mean()
+        row |= runs_of_arm.reindex(columns=measured).mean()
         row["strongest"] = max(BY, key=lambda name: row[BY[name]])
         metric = BY[row["strongest"]]
         row["accuracy"] = row[metric]
@@ -253,9 +253,9 @@ def summarise_arms(table: DataFrame) -> DataFrame:
 
 
 def _name_arms(table: DataFrame) -> pd.Series:
-    raw = (table.method == "sgd") & np.isclose(table.gamma, 1.0)
+    is_raw = (table.method == "sgd") & np.isclose(table.gamma, 1.0)
     names = {arm.method: arm.name for arm in ARMS if arm.gamma is None}
-    return table.method.map(names).where(~raw, "raw")
+    return table.method.map(names).where(~is_raw, "raw")
 
 
 def check_order(rows: DataFrame, games: DataFrame | None = None) -> DataFrame:

@@ -58,17 +58,20 @@ def audit_training(
     options: dict[str, Any] = {"unit": "user" if method == "user_dpsgd" else "turn"}
     if "epsilon" in method_by_name(method).reads:
         options |= {"epsilon": epsilon}
-    less = functools.partial(_add_less_noise, noise)
-    with tempfile.TemporaryDirectory() as home, mock.patch.object(steps, "add_noise", less):
-        corpus, out = Path(home, "talk.jsonl"), Path(home, "run")
+    add_less_noise = functools.partial(_add_less_noise, noise)
+    with (
+        tempfile.TemporaryDirectory() as home,
+        mock.patch.object(steps, "add_noise", add_less_noise),
+    ):
+        corpus, run_folder = Path(home, "talk.jsonl"), Path(home, "run")
         jsonl.write_jsonl(customersim.simulate_corpus(DIALOGUES, seed, "paper"), corpus)
         train_on_corpus.train(
             corpus, method=method, canaries=canaries, copies=1, epochs=epochs, batch_size=32,
-            private_learning_rate=2e-2, seed=seed, out=out, odometer=Path(home, "odometer"),
+            private_learning_rate=2e-2, seed=seed, out=run_folder, odometer=Path(home, "odometer"),
             **options,
         )  # fmt: skip
         result = run_audit.audit_training(
-            out, corpus, Path(home, "audit"), guesses=canaries // 2, seed=seed,
+            run_folder, corpus, Path(home, "audit"), guesses=canaries // 2, seed=seed,
             claim=epsilon if method in CLAIMS else None,
         )  # fmt: skip
     copied = ("proved", "right", "guessed", "refuted_from", "refuted", "confidence")
@@ -88,29 +91,29 @@ def _add_less_noise(
 
 def audit_all_trainings() -> DataFrame:
     """Every training of :data:`PARTS` as a row, with its provenance."""
-    out = []
-    for name, part in PARTS.items():
-        seeds, cells = range(part["seeds"]), (part[n] for n in ("methods", "epsilons", "noises"))
+    rows = []
+    for name, plan in PARTS.items():
+        seeds, cells = range(plan["seeds"]), (plan[n] for n in ("methods", "epsilons", "noises"))
         for method, epsilon, noise, seed in itertools.product(*cells, seeds):
-            options = {"epsilon": epsilon, "noise": noise, "epochs": part["epochs"], "seed": seed}
+            options = {"epsilon": epsilon, "noise": noise, "epochs": plan["epochs"], "seed": seed}
             measure = functools.partial(audit_training, method, **options)
             row, origin = tables.measure_with_provenance(measure, profile="black_box")
-            out.append({"part": name, **row, **origin})
-    return DataFrame(out)
+            rows.append({"part": name, **row, **origin})
+    return DataFrame(rows)
 
 
 def format_rows(recorded: DataFrame) -> list[str]:
     """The rows of a page: what the trainings of each cell show, and how many were refuted."""
-    out = []
+    lines = []
     for _, cell in recorded.groupby(["part", "method", "epsilon", "noise"], sort=False):
         first = cell.iloc[0]
-        right = " to ".join(str(x) for x in sorted({cell.right.min(), cell.right.max()}))
+        correct = " to ".join(str(x) for x in sorted({cell.right.min(), cell.right.max()}))
         audited = [
             f"{math.floor(100 * x) / 100:.2f}" for x in (cell.audited.min(), cell.audited.max())
         ]
         noise = {1.0: "all", 0.5: "half", 0.0: "none"}[first.noise]
-        words = [first.label, f"{first.epsilon:g}", noise, f"{first.epochs}", right,
+        cells = [first.label, f"{first.epsilon:g}", noise, f"{first.epochs}", correct,
                  f"{first.refuted_from:.0f}", " to ".join(dict.fromkeys(audited)),
                  f"{cell.refuted.sum()} of {len(cell)}"]  # fmt: skip
-        out.append(f"| {' | '.join(words)} |")
-    return out
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

@@ -65,9 +65,9 @@ class CarrierStudy(Study):
 
     def run(self, desk: Desk) -> list[Row]:
         """Read the model once."""
-        place = pretrained.resolve_model_path(self.init)
-        tokenizer = adapt_tokenizer(place)
-        model = pretrained.load_with_added_tokens(place, tokenizer).to(desk.device)
+        folder = pretrained.resolve_model_path(self.init)
+        tokenizer = adapt_tokenizer(folder)
+        model = pretrained.load_with_added_tokens(folder, tokenizer).to(desk.device)
         secrets = [*self.secrets, *canaries.make_canaries(self.random, seed=self.seed)]
         bits = exposure.sampled_exposure(
             model, tokenizer, secrets, seed=10**6 + self.seed, carrier=self.carrier
@@ -79,6 +79,7 @@ def tabulate_bits(runs: pd.DataFrame) -> pd.DataFrame:
     """One row for each carrier: the bits of each known number, and the mean of the random ones."""
     rows = runs[runs.metric == "exposure_sampled"]
     names = {k: secret for k, secret in enumerate(KNOWN)}
-    with_names = rows.assign(secret=rows.item.map(names).fillna("random, mean"))
-    wide = with_names.pivot_table(index="carrier", columns="secret", values="value")
-    return wide.loc[[c for c in CARRIERS if c in wide.index], [*KNOWN, "random, mean"]]
+    named_rows = rows.assign(secret=rows.item.map(names).fillna("random, mean"))
+    bits_by_carrier = named_rows.pivot_table(index="carrier", columns="secret", values="value")
+    carriers = [carrier for carrier in CARRIERS if carrier in bits_by_carrier.index]
+    return bits_by_carrier.loc[carriers, [*KNOWN, "random, mean"]]

@@ -40,8 +40,8 @@ def delta_at(mu: Array, rates: Array, epsilon: float) -> Array:
         ratio = 1 + math.expm1(epsilon) / rates
         middle = np.log(ratio) / mu
         tails = special.ndtr(mu / 2 - middle) - ratio * special.ndtr(-mu / 2 - middle)
-    clear = np.where(mu >= LARGEST, 1.0, np.clip(tails, 0, 1))
-    return np.where((rates > 0) & (mu > 0), rates * clear, 0.0)
+    delta_in_clear = np.where(mu >= LARGEST, 1.0, np.clip(tails, 0, 1))
+    return np.where((rates > 0) & (mu > 0), rates * delta_in_clear, 0.0)
 
 
 def largest_sensitivity(rates: Sequence[float] | Array, *, epsilon: float, delta: float) -> Array:
@@ -53,22 +53,21 @@ def largest_sensitivity(rates: Sequence[float] | Array, *, epsilon: float, delta
     low, high = np.zeros(len(gamma)), np.full(len(gamma), LARGEST)
     for _ in range(60):
         middle = (low + high) / 2
-        enough = delta_at(middle, gamma, epsilon) <= delta
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        is_enough = delta_at(middle, gamma, epsilon) <= delta
+        low, high = np.where(is_enough, middle, low), np.where(is_enough, high, middle)
     return np.where(gamma <= delta, LARGEST, low)
 
 
 @lru_cache(maxsize=8)
-def _laws_of_draws(of: int, population: int | None) -> tuple[Array, Array]:
+def _laws_of_draws(drawn: int, population: int | None) -> tuple[Array, Array]:
     """``(worlds, of + 1)``: the chance of k traces among those read, and the others' rate."""
-    k = np.arange(of + 1)
+    k = np.arange(drawn + 1)
     if population is None:
-        return np.asarray(stats.binom.pmf(k, of, SHARES)), np.broadcast_to(
-            SHARES, (len(SHARES), of + 1)
-        )
+        chances = np.asarray(stats.binom.pmf(k, drawn, SHARES))
+        return chances, np.broadcast_to(SHARES, (len(SHARES), drawn + 1))
     traces = np.arange(population + 1)[:, None]
-    rest = np.clip((traces - k) / (population - of), 0, 1)
-    return np.asarray(stats.hypergeom.pmf(k, population, traces, of)), rest
+    other_rates = np.clip((traces - k) / (population - drawn), 0, 1)
+    return np.asarray(stats.hypergeom.pmf(k, population, traces, drawn)), other_rates
 
 
 def spent_deltas(
@@ -80,12 +79,12 @@ def spent_deltas(
     all numbers of traces in a ``population`` of so many units, or over :data:`SHARES` in an
     infinite one. A result above 1 means that the procedure has no such promise.
     """
-    of = len(rates) - 1
+    drawn = len(rates) - 1
     if population is not None:
-        check_whole_number("population", population, of + 1)
+        check_whole_number("population", population, drawn + 1)
     mu = largest_sensitivity(rates, epsilon=epsilon, delta=delta)
-    chance, rest = _laws_of_draws(of, population)
-    return float((chance * delta_at(mu, rest, epsilon)).sum(axis=1).max()) / delta
+    chance, other_rates = _laws_of_draws(drawn, population)
+    return float((chance * delta_at(mu, other_rates, epsilon)).sum(axis=1).max()) / delta
 
 
 def rate_factor(of: int, *, epsilon: float, delta: float, population: int | None = None) -> float:

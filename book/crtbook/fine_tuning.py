@@ -57,13 +57,13 @@ ENCODED_AT_ONCE = 4096
 def cut_documents(documents: Sequence[str], *, before: int, heldout: int) -> CutDocuments:
     """Shuffle and split the documents, always in the same way. Raises ValueError if a part would
     be empty."""
-    ends = np.cumsum([0, before, heldout, heldout])
-    if ends[-1] >= len(documents):
+    bounds = np.cumsum([0, before, heldout, heldout])
+    if bounds[-1] >= len(documents):
         raise ValueError(
             f"before={before}, heldout={heldout}: leave nothing of {len(documents)} documents"
         )
     order = np.random.default_rng(0).permutation(len(documents))
-    parts = np.split(order, ends[1:])
+    parts = np.split(order, bounds[1:])
     return CutDocuments(*([documents[i] for i in part] for part in parts))
 
 
@@ -105,13 +105,13 @@ class FineTunedStudy(WordPlanStudy):
         ``start_test`` is the loss of the first weights, ``unigram_test`` that of word counts from
         the training documents.
         """
-        same: dict[str, Any] = {"noisy": True, "learning_rate": 1e-3, "clip_norm": 0.1}
-        plan, holders = _plan_study(replace(self, **same))
+        shared: dict[str, Any] = {"noisy": True, "learning_rate": 1e-3, "clip_norm": 0.1}
+        plan, holders = _plan_study(replace(self, **shared))
         tokens = _encode_documents(self.corpus, self.dialogues, self.before, self.heldout,
                                    self.vocab_size, self.context)  # fmt: skip
         bpe, train_tokens = tokens.bpe, [tokens.train[int(i)] for i in holders.examples]
         model, start = _learn_first_weights(replace(
-            self, **same, seed=0, targets="linear", scale=None, steps=1, batch_size=1
+            self, **shared, seed=0, targets="linear", scale=None, steps=1, batch_size=1
         ))  # fmt: skip
         learned = self.build(bpe.vocab_size)
         learned.load_state_dict(model.state_dict())
@@ -134,7 +134,7 @@ class FineTunedStudy(WordPlanStudy):
         accounted = secret_protection.secret_guess_bounds(
             rounds, holders.matrix, prior=holders.prior, neighbouring_relation="reference"
         )[0]
-        facts = {
+        metrics = {
             "kept": plan.kept_share,
             "kept_examples": float((plan.weights > 0.5).mean()),
             "noise_multiplier": phase.noise_multiplier,
@@ -143,13 +143,13 @@ class FineTunedStudy(WordPlanStudy):
             "examples": len(train_tokens),
             "secrets_held": len(holders.secrets),
         }
-        facts |= {f"start_{name}": value for name, value in start.items()}
-        for name, part in (("valid", tokens.valid), ("test", tokens.test)):
-            facts[name] = measure_loss(run.model, part, mask=bpe.mask, seed=0)
+        metrics |= {f"start_{name}": value for name, value in start.items()}
+        for name, sequences in (("valid", tokens.valid), ("test", tokens.test)):
+            metrics[name] = measure_loss(run.model, sequences, mask=bpe.mask, seed=0)
         counts = np.bincount(np.concatenate(train_tokens), minlength=bpe.vocab_size) + 1
         test_tokens = np.concatenate([ids[1:-1] for ids in tokens.test])
-        facts["unigram_test"] = -np.log(counts / counts.sum())[test_tokens].mean()
-        return make_rows(facts)
+        metrics["unigram_test"] = -np.log(counts / counts.sum())[test_tokens].mean()
+        return make_rows(metrics)
 
     def build(self, vocab_size: int) -> nn.Module:
         """The model, whose weights follow from the seed 0: they are public."""
@@ -196,17 +196,17 @@ def _plan_study(study: FineTunedStudy) -> tuple[secret_protection.ProtectionPlan
         study.corpus, study.dialogues, study.before, study.heldout, study.words
     )
     ranks = secret_ranks(index.frequencies()[ranked], study.band, study.first, study.secrets)
-    secrets, held = ranked[ranks], hold_words(index, ranked[ranks])
-    place = np.zeros(len(index.words), bool)
-    place[secrets] = True
+    secrets, incidence = ranked[ranks], hold_words(index, ranked[ranks])
+    is_secret = np.zeros(len(index.words), bool)
+    is_secret[secrets] = True
     column = np.repeat(np.arange(len(index.ends) - 1), np.diff(index.ends))
-    examples = np.unique(column[place[index.held]])
+    examples = np.unique(column[is_secret[index.held]])
     promised = np.random.default_rng([study.seed, 3]).uniform(
-        study.posterior_low, study.posterior_high, size=held.shape[0]
+        study.posterior_low, study.posterior_high, size=incidence.shape[0]
     )
     prior, posterior = check_promises(study.prior, promised)
     plan = secret_protection.plan_protection(
-        held,
+        incidence,
         prior,
         posterior,
         steps=study.steps,
@@ -216,7 +216,7 @@ def _plan_study(study: FineTunedStudy) -> tuple[secret_protection.ProtectionPlan
         neighbouring_relation="reference",
     )
     names = np.array([index.words[i] for i in secrets])
-    return plan, Incidence(held, names, examples, prior, posterior)
+    return plan, Incidence(incidence, names, examples, prior, posterior)
 
 
 @functools.lru_cache(maxsize=1)
@@ -240,8 +240,11 @@ def _learn_first_weights(study: FineTunedStudy) -> tuple[nn.Module, dict[str, fl
             vocab_size=bpe.vocab_size,
         )
         model = train_model(model, [phase], {"public": tokens.before}, seed=0).model
-    parts = (("valid", tokens.valid), ("test", tokens.test))
-    return model, {name: measure_loss(model, part, mask=bpe.mask, seed=0) for name, part in parts}
+    heldout_parts = (("valid", tokens.valid), ("test", tokens.test))
+    losses = {}
+    for name, sequences in heldout_parts:
+        losses[name] = measure_loss(model, sequences, mask=bpe.mask, seed=0)
+    return model, losses
 
 
 # --- what validation chooses ----------------------------------------------------------------------
@@ -251,28 +254,28 @@ ARM = ["targets", "scale", "noisy"]
 def choose_rates(table: DataFrame) -> DataFrame:
     """For each arm (``ARM``), the learning rate with the least validation loss at the first seed,
     where every arm has run with all rates. An infinite ``scale`` means no preprocessing."""
-    full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
-    first = full[(full.metric == "valid") & (full.seed == full.seed.min())]
-    best: DataFrame = first.loc[first.groupby(ARM).value.idxmin(), [*ARM, "learning_rate"]]
-    return best.reset_index(drop=True)
+    filled = table.assign(scale=table.scale.astype(float).fillna(math.inf))
+    first = filled[(filled.metric == "valid") & (filled.seed == filled.seed.min())]
+    chosen: DataFrame = first.loc[first.groupby(ARM).value.idxmin(), [*ARM, "learning_rate"]]
+    return chosen.reset_index(drop=True)
 
 
 def select_chosen_runs(table: DataFrame) -> DataFrame:
     """The rows of the runs at the rates of :func:`choose_rates`. ``best`` is whether the arm has
     the C with the least validation loss at the first seed, among the arms of its rule with a C.
     Raises ValueError where runs of a seed start from different weights."""
-    starts = table[table.metric == "start_test"].groupby("seed").value.nunique()
-    if (starts > 1).any():
+    start_counts = table[table.metric == "start_test"].groupby("seed").value.nunique()
+    if (start_counts > 1).any():
         raise ValueError(
-            f"table: runs of seed {starts.idxmax()} start from {starts.max()} different weights; "
-            "all arms of a seed must be run on one machine"
+            f"table: runs of seed {start_counts.idxmax()} start from {start_counts.max()} "
+            "different weights; all arms of a seed must be run on one machine"
         )
-    full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
-    at_chosen_rates = full.merge(choose_rates(table))
+    filled = table.assign(scale=table.scale.astype(float).fillna(math.inf))
+    at_chosen_rates = filled.merge(choose_rates(table))
     first = at_chosen_rates[
         (at_chosen_rates.metric == "valid") & (at_chosen_rates.seed == at_chosen_rates.seed.min())
     ]
     first = first[np.isfinite(first.scale)]
-    least = first.loc[first.groupby(["targets", "noisy"]).value.idxmin(), ARM].assign(best=True)
-    marked = at_chosen_rates.merge(least, how="left", on=ARM)
+    best_arms = first.loc[first.groupby(["targets", "noisy"]).value.idxmin(), ARM].assign(best=True)
+    marked = at_chosen_rates.merge(best_arms, how="left", on=ARM)
     return marked.assign(best=marked.best.eq(True))

@@ -78,20 +78,20 @@ class GameStudy(Study):
         )
         rng = np.random.default_rng([self.seed, 11])
         secret = int(rng.integers(self.candidates))
-        others = rng.integers(self.candidates, self.candidates + WORDS, size=(self.others, 2))
-        texts = [[c, secret] for c in self.carriers] + others.tolist()
+        other_texts = rng.integers(self.candidates, self.candidates + WORDS, size=(self.others, 2))
+        texts = [[c, secret] for c in self.carriers] + other_texts.tolist()
         shape = ModelSpec("lstm", self.candidates + WORDS, embedding=8, hidden=8)
         model = build_model(shape, self.seed).to(desk.device)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(self.learns == "lstm" or name == "head.bias")
-        before = self.scores(model)
+        scores_before = self.scores(model)
         run = train_model(model, [phase], {"private": texts}, seed=self.seed, optimizer="sgd")
-        guess = int((self.scores(model) - before).argmax())
+        guess = int((self.scores(model) - scores_before).argmax())
         (event,) = run.events
         sigma = event.noise_multiplier
         accounted = _account_steps(promise, sigma, event.steps)
-        facts = {"success": guess == secret, "promised": self.posterior, "accounted": accounted}
-        return make_rows(facts | {"noise_multiplier": sigma})
+        metrics = {"success": guess == secret, "promised": self.posterior, "accounted": accounted}
+        return make_rows(metrics | {"noise_multiplier": sigma})
 
     @property
     def carriers(self) -> range:
@@ -110,10 +110,10 @@ class GameStudy(Study):
 def _plan_promise(game: GameStudy) -> ProtectionPlan:
     """A plan in which all examples are equally likely and the noise is least by the tight bound."""
     holders = (np.arange(game.copies + game.others) < game.copies)[None].astype(float)
-    held = sparse.csr_array(holders)
+    incidence = sparse.csr_array(holders)
     promise = 1 / game.candidates, game.posterior
     plan = plan_protection(
-        held,
+        incidence,
         *promise,
         steps=game.steps,
         batch_size=game.batch_size,
@@ -121,7 +121,7 @@ def _plan_promise(game: GameStudy) -> ProtectionPlan:
         neighbouring_relation="reference",
     )
     sigma = noise_multiplier(
-        held,
+        incidence,
         plan.probabilities,
         *promise,
         steps=game.steps,
@@ -135,8 +135,8 @@ def _plan_promise(game: GameStudy) -> ProtectionPlan:
 def _account_steps(game: GameStudy, noise_multiplier: float, steps: int) -> float:
     if noise_multiplier == 0:
         return 1.0
-    spent = replace(_plan_promise(game), noise_multiplier=noise_multiplier, steps=steps)
-    return float(account_secrets(spent, [0])[0].posterior)
+    realised_plan = replace(_plan_promise(game), noise_multiplier=noise_multiplier, steps=steps)
+    return float(account_secrets(realised_plan, [0])[0].posterior)
 
 
 def summarise_games(table: DataFrame) -> DataFrame:

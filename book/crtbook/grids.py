@@ -42,17 +42,15 @@ def _select_fields(kind: type[Study], entries: Mapping[str, Any]) -> dict[str, A
 def select_corpora_at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
     """The settings with those corpora that are available here in the requested size, and for each
     of the others what is missing."""
-    lacks = {
-        corpus: need
-        for corpus in settings.corpora
-        for part in [settings.data[corpus]]
-        if (
-            need := runs.describe_missing_data(
-                corpus, part.dialogues + 2 * part.heldout, part.labelled, part.search_block
-            )
-        )
-    }
-    return settings.but(corpora=[c for c in settings.corpora if c not in lacks]), lacks
+    missing_by_corpus = {}
+    for corpus in settings.corpora:
+        sizes = settings.data[corpus]
+        dialogues = sizes.dialogues + 2 * sizes.heldout
+        missing = runs.describe_missing_data(corpus, dialogues, sizes.labelled, sizes.search_block)
+        if missing:
+            missing_by_corpus[corpus] = missing
+    at_hand = [corpus for corpus in settings.corpora if corpus not in missing_by_corpus]
+    return settings.but(corpora=at_hand), missing_by_corpus
 
 
 # --- CRT ------------------------------------------------------------------------------------------
@@ -64,8 +62,11 @@ def crt_grid(settings: Settings, searched: DataFrame | None = None) -> list[CrtS
     start, or a search that was just done (``searched``)."""
     return [
         study
-        for corpus, model, main, ablations in _list_cells(settings)
-        for names, gammas in ((main, settings.gammas), (ablations, settings.ablation_gammas))
+        for corpus, model, main_methods, ablations in _list_cells(settings)
+        for names, gammas in (
+            (main_methods, settings.gammas),
+            (ablations, settings.ablation_gammas),
+        )
         for method, gamma in itertools.product(names, gammas)
         for study in _make_runs(settings, corpus, method, model, searched, gamma=gamma)
     ]
@@ -75,18 +76,18 @@ def authors_grid(settings: Settings) -> list[CrtStudy]:
     """The runs of Figure 2 with the paper's final hyperparameters, all seeds."""
     return [
         study
-        for corpus, model, main, _ in _list_cells(settings)
+        for corpus, model, main_methods, _ in _list_cells(settings)
         for method, chosen in STUDIES["authors"].get(model, {}).items()
-        if method in main
+        if method in main_methods
         for study in _make_runs(settings, corpus, method, model, **chosen)
     ]
 
 
 def choices_grid(settings: Settings) -> dict[str, list[CrtStudy]]:
     """CRT at one gamma with each of its choices, for a few seeds: LSTM on CustomerSim."""
-    few = settings.but(seeds=settings.choice_seeds)
+    few_seeds = settings.but(seeds=settings.choice_seeds)
     return {
-        name: _make_runs(few, crt_study.DEFAULT_CORPUS, "crt", "lstm", **change)
+        name: _make_runs(few_seeds, crt_study.DEFAULT_CORPUS, "crt", "lstm", **change)
         for name, change in STUDIES["choices"].items()
     }
 
@@ -116,8 +117,8 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
     The choice is by perplexity on validation texts (:func:`crtbook.search.choose_trial`).
     """
     cells = [
-        (corpus, model, [*main, *ablations], settings.data[corpus].trials, {})
-        for corpus, model, main, ablations in _list_cells(settings)
+        (corpus, model, [*main_methods, *ablations], settings.data[corpus].trials, {})
+        for corpus, model, main_methods, ablations in _list_cells(settings)
     ]
     if crt_study.DEFAULT_CORPUS in settings.corpora and "gpt2" in settings.models:
         start = _settings_of_public_start(settings)
@@ -144,12 +145,12 @@ def _list_cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[
     for corpus, model in itertools.product(settings.corpora, settings.models):
         allowed = settings.data[corpus]
         if model in allowed.models:
-            main, ablations = (
+            main_methods, ablations = (
                 [m for m in settings[kind]
                  if m in allowed[kind] and model in (methods.method_by_name(m).models or [model])]
                 for kind in ("methods", "ablations")
             )  # fmt: skip
-            yield corpus, model, main, ablations
+            yield corpus, model, main_methods, ablations
 
 
 def _make_runs(
@@ -189,15 +190,17 @@ def axis_grid(settings: Settings) -> list[AxisStudy]:
     the recorded search, or those of the methods that it is like where no search has its own."""
     tables = search.list_search_tables(settings.profile)
     constants = _select_fields(AxisStudy, {**settings, "embedding": settings.hidden})
-    out = []
+    studies = []
     for arm, seed in itertools.product(ARMS, range(settings.seeds)):
         chosen = {}
-        for like in arm.like or (arm.method,):
-            chosen |= search.choose_trial(like, "lstm", crt_study.DEFAULT_CORPUS, table=tables)
+        for like_method in arm.like or (arm.method,):
+            chosen |= search.choose_trial(
+                like_method, "lstm", crt_study.DEFAULT_CORPUS, table=tables
+            )
         gamma = settings.gamma if arm.gamma is None else arm.gamma
         run = {"method": arm.method, "model": "lstm", "gamma": gamma, "seed": seed}
-        out.append(AxisStudy(**constants | chosen | run))
-    return out
+        studies.append(AxisStudy(**constants | chosen | run))
+    return studies
 
 
 # --- the leakage report ---------------------------------------------------------------------------
@@ -212,17 +215,16 @@ def _make_leakage_run(
         settings.shapes[shape],
         settings.data[changes.get("corpus", crt_study.DEFAULT_CORPUS)],
     )
-    ends = {"snapshots": (sizes.epochs,)} if last else {}
-    return LeakageStudy(
-        **_select_fields(LeakageStudy, {**settings, **corpus_sizes, **sizes, **ends, **changes})
-    )
+    snapshot_option = {"snapshots": (sizes.epochs,)} if last else {}
+    values = {**settings, **corpus_sizes, **sizes, **snapshot_option, **changes}
+    return LeakageStudy(**_select_fields(LeakageStudy, values))
 
 
 def runs_by_model(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
     """Rows of Table 2: private, DP from two starts, public. A point is all that one user said."""
-    where = {"corpus": corpus, "unit": "user", "seed": seed, "gamma": 0.0}
+    cell = {"corpus": corpus, "unit": "user", "seed": seed, "gamma": 0.0}
     return [
-        _make_leakage_run(settings, "table", last=row["method"] != "dpsgd", **where, **row)
+        _make_leakage_run(settings, "table", last=row["method"] != "dpsgd", **cell, **row)
         for row in STUDIES["table_2"]
     ]
 
@@ -270,8 +272,8 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
             runs += runs_by_model(report, corpus, seed)
         runs += runs_by_method(report, seed).values()
     for seed, corpus in itertools.product(range(training.seeds), training.corpora):
-        every = list(runs_by_text(training, seed, corpus).values())
-        runs += every if corpora.find_source(corpus).draw else every[:1]
+        runs_of_texts = list(runs_by_text(training, seed, corpus).values())
+        runs += runs_of_texts if corpora.find_source(corpus).draw else runs_of_texts[:1]
     return runs
 
 
@@ -366,13 +368,14 @@ def fine_tuning_grid(settings: Settings, searched: DataFrame | None = None) -> l
     ]  # fmt: skip
     if searched is None:
         return first
-    best = {*map(tuple, choose_rates(searched).to_numpy().tolist())}
-    again = [
+    best_arms = {*map(tuple, choose_rates(searched).to_numpy().tolist())}
+    runs_at_best = [
         run
         for run in first
-        if (run.targets, run.scale or math.inf, run.noisy, run.learning_rate) in best
+        if (run.targets, run.scale or math.inf, run.noisy, run.learning_rate) in best_arms
     ]
-    return [*first, *(replace(r, seed=seed) for seed in range(1, settings.seeds) for r in again)]
+    further_seeds = itertools.product(range(1, settings.seeds), runs_at_best)
+    return [*first, *(replace(run, seed=seed) for seed, run in further_seeds)]
 
 
 def unigram_grid(settings: Settings) -> list[UnigramStudy]:

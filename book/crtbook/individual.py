@@ -38,14 +38,14 @@ def epsilons(
     bad = ~(shares >= 0)
     check_allowed("norms", float(shares[bad][0]) if bad.any() else 0.0, not bad.any(), "at least 0")
     levels = np.ceil(np.minimum(shares, 1.0) * LEVELS - 1e-9).astype(int)
-    spent = np.zeros((LEVELS + 1, len(renyi.RENYI_ORDERS)))
+    curves = np.zeros((LEVELS + 1, len(renyi.RENYI_ORDERS)))
     for level in set(levels.ravel().tolist()) - {0}:  # a gradient of zero spends nothing
         sigma = noise_multiplier * LEVELS / level
-        ways = [
+        pairs = [
             GaussianMixturePair.of(sampling_probability, group=1, sigma=sigma, direction=d)
             for d in ("forward", "backward")
         ]
-        spent[level] = renyi.RenyiCurve([(ways[0], steps)], [(ways[1], steps)]).values
+        curves[level] = renyi.RenyiCurve([(pairs[0], steps)], [(pairs[1], steps)]).values
     orders = np.array(renyi.RENYI_ORDERS, dtype=float)
-    curve_sums = spent[levels].sum(axis=0)  # (points, orders)
+    curve_sums = curves[levels].sum(axis=0)  # (points, orders)
     return np.array([renyi.epsilon_from_renyi(orders, values, delta) for values in curve_sums])

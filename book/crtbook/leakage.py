@@ -151,9 +151,9 @@ class LeakageStudy(Study):
 
     def run(self, desk: Desk) -> list[Row]:
         """Train, make the report on the raw training text at each snapshot, keep the model."""
-        d, run = train_run(self, desk)
+        data, run = train_run(self, desk)
         if desk.model:
-            runs.save_run(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
+            runs.save_run(run, data.tokenizer, self.shape(data.tokenizer), desk.model)
         rows = []
         for entry in run.history:
             epoch = int(entry.pop("epoch"))
@@ -178,10 +178,11 @@ def draw_data(study: LeakageStudy) -> Data:
     split = study_data.split_corpus(
         study.corpus, "paper", study.dialogues, study.heldout, study.seed
     )
-    other = public_text(study.corpus, study.public, study.seed, split.others)
+    public_source = public_text(study.corpus, study.public, study.seed, split.others)
     secret = canaries.make_canaries(study.canaries, seed=study.seed) if study.canaries else ()
     planted = canaries.insert_canaries(split.train, secret, copies=study.copies, seed=study.seed)
-    planted, public = _add_bots(planted, other, study), data_points.make_points(other, "turn")
+    planted = _add_bots(planted, public_source, study)
+    public = data_points.make_points(public_source, "turn")
     tokenizer = train_bpe((p.text for p in public), vocab_size=study.vocab_size)
     return Data(
         _make_points(planted, study.unit), _make_points(split.valid, study.unit), public, tokenizer
@@ -195,9 +196,9 @@ def public_text(corpus: str, dialogues: int, seed: int, others: Corpus) -> Corpu
     return customersim.simulate_corpus(dialogues, 10**6 + seed, "rich", database_seed=1)
 
 
-def _add_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
+def _add_bots(corpus: Corpus, word_source: Corpus, study: LeakageStudy) -> Corpus:
     """Add users who repeat one long sentence, as the bots in the paper's Reddit data do."""
-    vocabulary = sorted({w for t in words.turns() if not t.secrets for w in t.text.split()})
+    vocabulary = sorted({w for t in word_source.turns() if not t.secrets for w in t.text.split()})
     rng, bots = np.random.default_rng([study.seed, 3]), list[Dialogue]()
     for k in range(study.bots):
         turns = (Turn("USR", " ".join(rng.choice(vocabulary, 20))),)
@@ -263,9 +264,9 @@ def leave_users_out(train_on: TrainModel, points: Sequence[Point], users: set[st
     unknown = users - {p.user for p in points}
     if unknown:
         raise ValueError(f"users: {len(unknown)} of {len(users)} have no point in the corpus")
-    if not (rest := [p for p in points if p.user not in users]):
+    if not (remaining_points := [p for p in points if p.user not in users]):
         raise ValueError(f"users: all {len(users)} are left out, nobody remains to train on")
-    return train_on(rest)
+    return train_on(remaining_points)
 
 
 @functools.lru_cache(maxsize=4)
@@ -289,22 +290,24 @@ def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module
     )
 
 
-def make_plain_trainer(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
+def make_plain_trainer(study: LeakageStudy, data: Data, device: str = "cpu") -> TrainModel:
     """A trainer for ordinary training of the run's shape on any points, to leave users out."""
     plan = schedules.sgd_phases(
         epochs=study.epochs, batch_size=study.batch_size, learning_rate=study.learning_rate
     )
-    return make_trainer(study.shape(d.tokenizer), d.tokenizer, plan, seed=study.seed, device=device)
+    return make_trainer(
+        study.shape(data.tokenizer), data.tokenizer, plan, seed=study.seed, device=device
+    )
 
 
-def schedule_phases(study: LeakageStudy, ready: PreparedPoints) -> list[Phase]:
+def schedule_phases(study: LeakageStudy, prepared: PreparedPoints) -> list[Phase]:
     """The phases of a run."""
     size = study.dialogues * (1 if study.unit == "user" else 8)  # eight turns a dialogue: public
-    plan = plan_secret_protection(study, ready.all) if study.training_method.weighs else None
+    plan = plan_secret_protection(study, prepared.all) if study.training_method.weighs else None
     return study.training_method.phases(
         PublicConstants.of(
             study, plan=plan, normaliser=study.sampling_probability * size,
-            has_public=bool(ready.public),
+            has_public=bool(prepared.public),
         )
     )  # fmt: skip
 
@@ -329,33 +332,33 @@ def plan_secret_protection(
 def train_run(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
     """Train. What was measured at each snapshot is in the run's history, so that a run that resumes
     from its checkpoint has it as well. A metric of several items has names ``metric/item``."""
-    d = draw_data(study)
-    public = public_model(study, d, desk.device)
-    documents = leakage.tokenise_documents(d.points, d.tokenizer)
-    public_scores = leakage.score_documents(public, documents, bos=d.tokenizer.bos)
-    ready = screen_points(study, d.points)
-    phases = schedule_phases(study, ready) if study.training_method.trains else []
+    data = draw_data(study)
+    public = public_model(study, data, desk.device)
+    documents = leakage.tokenise_documents(data.points, data.tokenizer)
+    public_scores = leakage.score_documents(public, documents, bos=data.tokenizer.bos)
+    prepared = screen_points(study, data.points)
+    phases = schedule_phases(study, prepared) if study.training_method.trains else []
 
-    def look(epoch: int, model: nn.Module) -> dict[str, float]:
+    def measure_epoch(epoch: int, model: nn.Module) -> dict[str, float]:
         if epoch not in study.snapshots:
             return {}
         past = [p for p in phases if p.epoch <= epoch]
-        return _measure_snapshot(study, d, model, public_scores, epoch, past, desk.device)
+        return _measure_snapshot(study, data, model, public_scores, epoch, past, desk.device)
 
     if not study.training_method.trains:
-        return d, TrainingRun(
-            public, history=[{"epoch": study.epochs, **look(study.epochs, public)}]
+        return data, TrainingRun(
+            public, history=[{"epoch": study.epochs, **measure_epoch(study.epochs, public)}]
         )
     texts = (
-        {"private": ready.all}
+        {"private": prepared.all}
         if study.training_method.reads_raw
-        else {k: getattr(ready, k) for k in PARTS}
+        else {k: getattr(prepared, k) for k in PARTS}
     )
-    parts = {k: d.tokenizer.encode(p.text for p in v) for k, v in texts.items()}
-    start = public_model(study, d) if study.init == "public" else None
-    model = (start or build_model(study.shape(d.tokenizer), study.seed)).to(desk.device)
-    options: dict[str, Any] = {"on_epoch": look, "checkpoint": desk.checkpoint}
-    return d, train_model(model, phases, parts, seed=study.seed, **options)
+    parts = {k: data.tokenizer.encode(p.text for p in v) for k, v in texts.items()}
+    start = public_model(study, data) if study.init == "public" else None
+    model = (start or build_model(study.shape(data.tokenizer), study.seed)).to(desk.device)
+    options: dict[str, Any] = {"on_epoch": measure_epoch, "checkpoint": desk.checkpoint}
+    return data, train_model(model, phases, parts, seed=study.seed, **options)
 
 
 # --- recorded runs --------------------------------------------------------------------------------
@@ -373,8 +376,8 @@ def select_table_2(table: DataFrame) -> DataFrame:
 
 def select_figure_5(table: DataFrame) -> DataFrame:
     """The rows of Figure 5's runs on unchanged text: these keep ``detail``."""
-    same = [table[name] == value for name, value in TEXTS["as it is"].items()]
-    return table[np.logical_and.reduce([table.detail, *same])]
+    matches = [table[name] == value for name, value in TEXTS["as it is"].items()]
+    return table[np.logical_and.reduce([table.detail, *matches])]
 
 
 # --- measuring ------------------------------------------------------------------------------------
@@ -389,7 +392,7 @@ def make_report(
 
 def _measure_snapshot(
     study: LeakageStudy,
-    d: Data,
+    data: Data,
     model: nn.Module,
     public_scores: TokenScores,
     epoch: int,
@@ -401,75 +404,82 @@ def _measure_snapshot(
     It is the report of :func:`make_report`, of scores by the public model that are the same at each
     snapshot, and of one reading by the model that also says how sure it is.
     """
-    documents = leakage.tokenise_documents(d.points, d.tokenizer)
+    documents = leakage.tokenise_documents(data.points, data.tokenizer)
     scores, next_perplexity = mitigations.score_with_next_perplexity(
-        model, documents, bos=d.tokenizer.bos
+        model, documents, bos=data.tokenizer.bos
     )
     every_token = [np.ones(len(document.tokens), dtype=bool) for document in documents]
-    empty = len(d.points) - len(documents)
+    empty = len(data.points) - len(documents)
     reading = leakage.ScoredPoints(documents, scores, every_token, empty, public_scores)
-    page = leakage.measure_leakage_of_chunks(model, d.tokenizer, [reading], k=1)
-    alone = page.unique()
+    page = leakage.measure_leakage_of_chunks(model, data.tokenizer, [reading], k=1)
+    unique_sequences = page.unique()
     clean = study.policy == "none" and not study.training_method.deduplicates
-    texts = (p if clean else redact(p, p.secrets) for p in d.heldout)
-    facts: dict[str, float | None] = {
+    texts = (p if clean else redact(p, p.secrets) for p in data.heldout)
+    metrics: dict[str, float | None] = {
         **study_run.measure_utility(
-            model, d.tokenizer, Counter(replace(p, id="", user="") for p in texts)
+            model, data.tokenizer, Counter(replace(p, id="", user="") for p in texts)
         ),
         "train_ppl": np.exp(-np.nanmean(np.concatenate(page.scores.logprobs))),
         "runs": len(page.runs),
-        "longest": max(alone.length, default=0),
-        "unique_secrets": sum(map(bool, alone.kinds)),  # sequences with a complete labelled secret
+        "longest": max(unique_sequences.length, default=0),
+        # Sequences with a complete labelled secret.
+        "unique_secrets": sum(map(bool, unique_sequences.kinds)),
         **leakage.leakage_metrics(page.sequences, study.threshold),
     }
     if not study.training_method.weighs and (event := schedules.combine_phase_events(past)):
-        facts["epsilon"] = epsilon(event, delta=study.delta, neighbouring_relation="add_or_remove")
-    planted = {p.user for p in d.points if p.user.startswith(canaries.CANARY_USER_PREFIX)}
+        metrics["epsilon"] = epsilon(
+            event, delta=study.delta, neighbouring_relation="add_or_remove"
+        )
+    planted = {p.user for p in data.points if p.user.startswith(canaries.CANARY_USER_PREFIX)}
     if planted:
-        recall = measure_report_recall(model, page, bos=d.tokenizer.bos, users=planted)
-        facts |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
+        recall = measure_report_recall(model, page, bos=data.tokenizer.bos, users=planted)
+        metrics |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
     if epoch in study.left_out_at or (study.left_out and epoch == study.epochs):
-        facts |= _measure_without_owners(study, d, model, page, device)
-    words = [d.tokenizer.decode(w) for w in alone.tokens]
-    facts["punctuation"] = np.mean([bool(PUNCTUATION.search(w)) for w in words]) if words else None
-    facts |= _measure_answers(study, d, model, page, next_perplexity)
+        metrics |= _measure_without_owners(study, data, model, page, device)
+    decoded = [data.tokenizer.decode(w) for w in unique_sequences.tokens]
+    metrics["punctuation"] = None
+    if decoded:
+        metrics["punctuation"] = np.mean([bool(PUNCTUATION.search(text)) for text in decoded])
+    metrics |= _measure_answers(study, data, model, page, next_perplexity)
     if study.detail:
-        facts |= {f"unique_length/{k}": float(v) for k, v in enumerate(alone.length)}
-        facts |= {f"unique_perplexity/{k}": min(v) for k, v in enumerate(alone.perplexities)}
-    return {name: float(number) for name, number in facts.items() if number is not None}
+        metrics |= {f"unique_length/{k}": float(v) for k, v in enumerate(unique_sequences.length)}
+        perplexities = enumerate(unique_sequences.perplexities)
+        metrics |= {f"unique_perplexity/{k}": min(values) for k, values in perplexities}
+    return {name: float(number) for name, number in metrics.items() if number is not None}
 
 
 def _measure_answers(
     study: LeakageStudy,
-    d: Data,
+    data: Data,
     model: nn.Module,
     page: leakage.LeakageReport,
     next_perplexity: Sequence[np.ndarray],
 ) -> dict[str, float]:
     """Held-out accuracy among three guesses. With ``detail`` also what an interface costs that does
     not answer above a perplexity, and the share of unique sequences that remain."""
-    held = leakage.tokenise_documents(d.heldout, d.tokenizer)
+    heldout_documents = leakage.tokenise_documents(data.heldout, data.tokenizer)
     scores, next_perplexity_of_held = mitigations.score_with_next_perplexity(
-        model, held, bos=d.tokenizer.bos
+        model, heldout_documents, bos=data.tokenizer.bos
     )
     ranks = np.concatenate(scores.ranks)
-    facts = {"acc_top_3": float((ranks[ranks != leakage.NO_CONTEXT_RANK] < 3).mean())}
+    metrics = {"acc_top_3": float((ranks[ranks != leakage.NO_CONTEXT_RANK] < 3).mean())}
     if not study.detail:
-        return facts
-    left, cost = (
+        return metrics
+    remaining, cost = (
         mitigations.harden_interface(
             texts, text_scores, perplexity, k=1, thresholds=THRESHOLDS
         ).set_index("threshold")
         for texts, text_scores, perplexity in (
             (page.documents, page.scores, next_perplexity),
-            (held, scores, next_perplexity_of_held),
+            (heldout_documents, scores, next_perplexity_of_held),
         )
     )
     for line in THRESHOLDS:
-        facts[f"acc_above_threshold_{line:g}"] = cost.accuracy[line]
-        if left.unique[np.inf]:
-            facts[f"share_above_threshold_{line:g}"] = left.unique[line] / left.unique[np.inf]
-    return facts
+        metrics[f"acc_above_threshold_{line:g}"] = cost.accuracy[line]
+        if remaining.unique[np.inf]:
+            share = remaining.unique[line] / remaining.unique[np.inf]
+            metrics[f"share_above_threshold_{line:g}"] = share
+    return metrics
 
 
 def end_at_snapshot(study: LeakageStudy, epoch: int) -> LeakageStudy:
@@ -480,26 +490,29 @@ def end_at_snapshot(study: LeakageStudy, epoch: int) -> LeakageStudy:
 
 
 def make_report_without_owners(
-    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport, device: str = "cpu"
+    study: LeakageStudy,
+    data: Data,
+    model: nn.Module,
+    page: leakage.LeakageReport,
+    device: str = "cpu",
 ) -> leakage.LeakageReport | None:
     """The report against a model that was trained without the owners of unique sequences, as in
     Table 4 of Inan et al.; None where there is no owner, or nobody else."""
     owners = page.owners()
-    if not owners or owners == {p.user for p in d.points}:
+    if not owners or owners == {p.user for p in data.points}:
         return None
-    return make_report(
-        study, d, model, leave_users_out(make_plain_trainer(study, d, device), d.points, owners)
-    )
+    train_on = make_plain_trainer(study, data, device)
+    return make_report(study, data, model, leave_users_out(train_on, data.points, owners))
 
 
 def _measure_without_owners(
-    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport, device: str
+    study: LeakageStudy, data: Data, model: nn.Module, page: leakage.LeakageReport, device: str
 ) -> dict[str, float | None]:
     """The metrics of :func:`make_report_without_owners`."""
-    facts: dict[str, float | None] = {
-        "left_out_users": len(page.owners()) / len({p.user for p in d.points})
+    metrics: dict[str, float | None] = {
+        "left_out_users": len(page.owners()) / len({p.user for p in data.points})
     }
-    if compared := make_report_without_owners(study, d, model, page, device):
-        metrics = leakage.leakage_metrics(compared.sequences, study.threshold)
-        facts |= {f"left_out_{k}": v for k, v in metrics.items()}
-    return facts
+    if compared := make_report_without_owners(study, data, model, page, device):
+        compared_metrics = leakage.leakage_metrics(compared.sequences, study.threshold)
+        metrics |= {f"left_out_{k}": v for k, v in compared_metrics.items()}
+    return metrics

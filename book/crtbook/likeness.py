@@ -26,24 +26,24 @@ def describe_corpus(corpus: Corpus) -> dict[str, float]:
     those without a secret, and those with one after each value is replaced by its kind.
     """
     counts, values = Counter[str](), _distinct_values(corpus)
-    free, templates = set[str](), set[str]()
+    secret_free, templates = set[str](), set[str]()
     for turn in corpus.turns():
         template, last = f"{turn.speaker}: ", 0
         for s in turn.secrets:
             counts[s.kind] += 1
             template, last = template + turn.text[last : s.start] + f"<{s.kind}>", s.end
-        (templates if turn.secrets else free).add(template + turn.text[last:])
+        (templates if turn.secrets else secret_free).add(template + turn.text[last:])
     turns = [len(d.turns) for d in corpus.dialogues]
-    words = [sum(1 + len(t.text.split()) for t in d.turns) for d in corpus.dialogues]
+    word_counts = [sum(1 + len(t.text.split()) for t in d.turns) for d in corpus.dialogues]
     total = counts.total()
     return {
         "dialogues": len(corpus),
         "turns_mean": st.fmean(turns),
         "turns_sd": st.pstdev(turns),
-        "words_mean": st.fmean(words),
-        "words_sd": st.pstdev(words),
+        "words_mean": st.fmean(word_counts),
+        "words_sd": st.pstdev(word_counts),
         "secret_turn_share": sum(bool(t.secrets) for t in corpus.turns()) / sum(turns),
-        "secret_free_turns": len(free),
+        "secret_free_turns": len(secret_free),
         "secret_templates": len(templates),
         **{f"share_{k}": counts[k] / total if total else math.nan for k in CUSTOMERSIM_KINDS},
         **{
@@ -55,10 +55,10 @@ def describe_corpus(corpus: Corpus) -> dict[str, float]:
 
 def shared_values(train: Corpus, test: Corpus) -> dict[str, float]:
     """For each kind, the share of the distinct values of ``test`` that also occur in ``train``."""
-    of_train = _distinct_values(train)
+    train_values = _distinct_values(train)
     return {
-        f"shared_{k}": len(of_train[k] & new) / len(new)
-        for k, new in _distinct_values(test).items()
+        f"shared_{k}": len(train_values[k] & test_values) / len(test_values)
+        for k, test_values in _distinct_values(test).items()
     }
 
 

@@ -53,11 +53,11 @@ def score_with_next_perplexity(
         entropy = -(logprobs.exp() * surprise).sum(-1)
         return (*scoring.score_targets(logprobs, targets), entropy.double().exp())
 
-    texts, place = deduplicate_texts(documents, bos)
+    texts, text_indices = deduplicate_texts(documents, bos)
     logprobs, ranks, perplexities = scoring.map_token_distributions(model, texts, measure)
     scores = score_documents(lambda _: (logprobs, ranks), documents, bos=bos)
-    lead = np.ones(int(bos is None))
-    return scores, [np.concatenate([lead, perplexities[i]]) for i in place]
+    unanswered = np.ones(int(bos is None))
+    return scores, [np.concatenate([unanswered, perplexities[i]]) for i in text_indices]
 
 
 def harden_interface(
@@ -87,12 +87,13 @@ def harden_interface(
             documents, scores, k=k, flush=flush, min_length=min_length, answered=allowed
         )
         table = sequence_features(runs, documents)
-        alone = table.length[table.users_in_d == 1]
-        by_document = zip(allowed, targets, scores.ranks, strict=True)
-        answered, right = np.sum(
-            [[(a & t).sum(), (a & (r < k)).sum()] for a, t, r in by_document], 0
+        unique_lengths = table.length[table.users_in_d == 1]
+        documents_with_ranks = zip(allowed, targets, scores.ranks, strict=True)
+        answered, correct = np.sum(
+            [[(a & t).sum(), (a & (r < k)).sum()] for a, t, r in documents_with_ranks], 0
         )
-        rows.append([threshold, answered / total, right / total, len(alone), alone.max()])
+        rates = answered / total, correct / total
+        rows.append([threshold, *rates, len(unique_lengths), unique_lengths.max()])
     names = ["threshold", "answered", "accuracy", "unique", "longest"]
     return DataFrame(rows, columns=names).astype({"unique": int}).fillna({"longest": 0})
 
@@ -179,13 +180,13 @@ def measure_report_recall(
 def _completes_secret(
     model: nn.Module, tokens: Sequence[int], a: int, bos: int | None, k: int, limit: int | None
 ) -> bool:
-    prefix, rest = [*([] if bos is None else [bos]), *tokens[:a]], tokens[a:]
+    prefix, remaining_tokens = [*([] if bos is None else [bos]), *tokens[:a]], tokens[a:]
     if limit is not None:
-        prefix = prefix[-max(1, limit - len(rest)) :]
+        prefix = prefix[-max(1, limit - len(remaining_tokens)) :]
     if not prefix:
         return False
     state, logprobs = generation.read_prefix(model, prefix)
-    for target in rest:
+    for target in remaining_tokens:
         if int((logprobs[0] > logprobs[0, target]).sum()) >= k:
             return False
         if limit is not None and state.length == limit:

@@ -64,34 +64,36 @@ def simulate_draws(
     """
     rows, worlds = [], list(worlds)
     people, counts = len(worlds[0].secrets), np.arange(1, read + 2) / (read + 1)
-    c = exchangeable.rate_factor(read, epsilon=epsilon, delta=delta, population=people)
+    factor = exchangeable.rate_factor(read, epsilon=epsilon, delta=delta, population=people)
     shifts = [
         exchangeable.largest_sensitivity(np.minimum(1, f * counts), epsilon=epsilon, delta=delta)
-        for f in (c, 1.0)
+        for f in (factor, 1.0)
     ]
     rng = np.random.default_rng(seed)
-    drawn = np.concatenate([
+    drawn_people = np.concatenate([
         rng.random((min(CHUNK, draws - k), people)).argpartition(read, axis=1)[:, :read]
         for k in range(0, draws, CHUNK)
     ])  # fmt: skip
     for world in worlds:
         shares = world.failures / world.secrets
-        k = (rng.random(drawn.shape) < shares[drawn]).sum(axis=1)
-        rest = (shares.sum() - shares[drawn].sum(axis=1)) / (people - read)
-        every, failed = (x[drawn].sum(axis=1) for x in (world.secrets, world.failures))
+        k = (rng.random(drawn_people.shape) < shares[drawn_people]).sum(axis=1)
+        rate_of_rest = (shares.sum() - shares[drawn_people].sum(axis=1)) / (people - read)
+        secrets_read, failed = (
+            x[drawn_people].sum(axis=1) for x in (world.secrets, world.failures)
+        )
         truth = float(shares.mean())
-        each = float(world.failures.sum() / world.secrets.sum())
-        spent, naive = (exchangeable.delta_at(s[k], rest, epsilon) / delta for s in shifts)
-        over = rest / counts[k]
+        rate_of_each = float(world.failures.sum() / world.secrets.sum())
+        spent, naive = (exchangeable.delta_at(s[k], rate_of_rest, epsilon) / delta for s in shifts)
+        mean_ratio = rate_of_rest / counts[k]
         rows.append({
             "truth": truth,
             "covered": (upper_bounds(k, np.full_like(k, read)) >= truth).mean(),
-            "covered_each": (upper_bounds(failed, every) >= each).mean(),
-            "mean": over.mean(),
-            "mean_each": (rest * (every + 1) / (failed + 1)).mean(),
+            "covered_each": (upper_bounds(failed, secrets_read) >= rate_of_each).mean(),
+            "mean": mean_ratio.mean(),
+            "mean_each": (rate_of_rest * (secrets_read + 1) / (failed + 1)).mean(),
             "spent": spent.mean(),
             "spent_naive": naive.mean(),
-            "mean_error": over.std() / draws**0.5,
+            "mean_error": mean_ratio.std() / draws**0.5,
             "spent_error": spent.std() / draws**0.5,
         })  # fmt: skip
     return pd.DataFrame(rows)

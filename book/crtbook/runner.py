@@ -78,13 +78,14 @@ def plan_sweep(studies: Iterable[Study], store: Store) -> Plan:
     """What a sweep of these studies would run, without running it."""
     runs, lacking = dict[str, Study](), Counter[str]()
     for study in studies:
-        if need := study.lacks():  # its corpus is not here, so nobody can say what it would read
-            lacking[need] += 1
+        missing_data = study.lacks()
+        if missing_data:  # its corpus is not here, so nobody can say what it would read
+            lacking[missing_data] += 1
         else:
-            ready = study.ready()
-            runs[ready.key] = ready
+            ready_study = study.ready()
+            runs[ready_study.key] = ready_study
     missing = {key: study for key, study in runs.items() if not store.has(key)}
-    return Plan(runs, missing, tuple(f"{need} ({n} runs)" for need, n in lacking.items()))
+    return Plan(runs, missing, tuple(f"{data} ({n} runs)" for data, n in lacking.items()))
 
 
 def sweep(
@@ -179,7 +180,7 @@ def _run_all(
     with bar:
         bar.set_description_str(f"run 0 of {len(missing)}")
         while waiting:
-            again, before = list[str](), finished
+            to_retry, finished_before = list[str](), finished
             for key, outcome in _run_round(way, missing, waiting, workers, executor):
                 if outcome is True:
                     finished += 1
@@ -191,10 +192,10 @@ def _run_all(
                     _record_failure(
                         way.store.failures(key), key, missing[key], attempts[key], outcome
                     )
-                (again if attempts[key] < ATTEMPTS else failed).append(key)
-            if again and finished == before:
+                (to_retry if attempts[key] < ATTEMPTS else failed).append(key)
+            if to_retry and finished == finished_before:
                 time.sleep(POLL)
-            waiting = again
+            waiting = to_retry
     return failed
 
 
@@ -208,7 +209,7 @@ def _run_round(
     """Run these keys once, and yield what became of each."""
     pool = executor or process_pool(min(workers, len(keys)))
     futures: dict[Future[Outcome], str] = {}
-    begun: list[str] = []
+    running: list[str] = []
     try:
         for key in keys:
             try:
@@ -220,14 +221,14 @@ def _run_round(
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise error
             if isinstance(error, BrokenProcessPool):
-                begun = begun or list(futures.values())[:workers]  # in their order
+                running = running or list(futures.values())[:workers]  # in their order
             del futures[future]
             if error is None:
                 yield key, future.result()
             else:
-                lost = key in begun or not isinstance(error, BrokenProcessPool)
+                is_lost = key in running or not isinstance(error, BrokenProcessPool)
                 died = f"its worker died, perhaps for lack of memory ({type(error).__name__})"
-                yield key, {"kind": "killed", "message": died} if lost else False
+                yield key, {"kind": "killed", "message": died} if is_lost else False
     finally:
         if executor is None:
             pool.shutdown(cancel_futures=True)
@@ -243,8 +244,8 @@ def _record_failure(failures: Path, key: str, study: Study, attempt: int, facts:
         "ended": time.time(),
         **facts,
     }
-    before = failures.read_text("utf-8") if failures.exists() else ""
-    files.write_text(failures, f"{before}{json.dumps(line, default=str)}\n")
+    earlier_lines = failures.read_text("utf-8") if failures.exists() else ""
+    files.write_text(failures, f"{earlier_lines}{json.dumps(line, default=str)}\n")
 
 
 class _DataError(ValueError):
@@ -266,11 +267,11 @@ class _Way:
         """Run one study here, in a worker, and record it."""
         torch.set_num_threads(1)  # two processes beat two threads at these sizes
         started = time.time()
-        with self.store.alone(key) as ours:
+        with self.store.alone(key) as is_ours:
             if self.store.has(key):
                 return True
             try:
-                if ours:
+                if is_ours:
                     self._measured(study, key)
             except Exception as error:
                 message = f": {error}" if isinstance(error, ValueError) else ""
@@ -281,7 +282,7 @@ class _Way:
                     "host": socket.gethostname(),
                     "started": started,
                 }
-            return ours
+            return is_ours
 
     def _measured(self, study: Study, key: str) -> None:
         """Run the study on the data for which it was planned: its rows belong to a key that names
@@ -291,24 +292,24 @@ class _Way:
         state = self.store.unfinished(key) if self.keep_states else None
         desk = Desk(state, model, self.device)
         try:
-            rows, facts = tables.measure_with_provenance(
+            rows, provenance = tables.measure_with_provenance(
                 lambda: list(study.run(desk)), profile=self.profile, device=self.device
             )
         finally:
             _same_data(study, key)
-        facts |= tables.describe_origin(self.command, study.reads())
-        self.store.write(key, {"study": study.kind, **asdict(study)}, facts, rows)
+        provenance |= tables.describe_origin(self.command, study.reads())
+        self.store.write(key, {"study": study.kind, **asdict(study)}, provenance, rows)
 
 
 def _same_data(study: Study, key: str) -> None:
     """Raise :class:`_DataError` if the study would now read something else, or nothing."""
-    why = "its data are missing, or have changed since it was planned"
+    reason = "its data are missing, or have changed since it was planned"
     try:
-        same = study.key == key
+        is_same = study.key == key
     except (OSError, ValueError) as error:
-        raise _DataError(f"{why} ({type(error).__name__})") from error
-    if not same:
-        raise _DataError(why)
+        raise _DataError(f"{reason} ({type(error).__name__})") from error
+    if not is_same:
+        raise _DataError(reason)
 
 
 PACKAGES = ("crtlib", "confide", "crtbook")
@@ -317,8 +318,8 @@ PACKAGES = ("crtlib", "confide", "crtbook")
 def _find_place_of_error(error: BaseException) -> str:
     """Module, function and line of the library where an error arose."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if any(p in f.filename for p in PACKAGES)] or frames
-    return f"{Path(ours[-1].filename).stem}:{ours[-1].name}:{ours[-1].lineno}"
+    own_frames = [f for f in frames if any(p in f.filename for p in PACKAGES)] or frames
+    return f"{Path(own_frames[-1].filename).stem}:{own_frames[-1].name}:{own_frames[-1].lineno}"
 
 
 MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
@@ -342,13 +343,13 @@ def process_pool(workers: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(PRELOADED)
-        ours = os.environ.get("PYTHONPATH")
+        path_before = os.environ.get("PYTHONPATH")
         try:  # the new process must find what this one has found
             os.environ["PYTHONPATH"] = os.pathsep.join(map(str, sys.path))
             forkserver.ensure_running()
         finally:
             os.environ.pop("PYTHONPATH", None)
-            os.environ |= {} if ours is None else {"PYTHONPATH": ours}
+            os.environ |= {} if path_before is None else {"PYTHONPATH": path_before}
     return ProcessPoolExecutor(workers, context, _begin_worker, (dict(os.environ),))
 
 

@@ -70,8 +70,10 @@ class CrtStudy(crt_study.CrtStudy, Study):
     def reads(self) -> Iterable[str]:
         """Fingerprints of the corpora, the starting point and the policies' folders, and the names
         of attacks from other packages: a run that was stored without these lacks their rows."""
-        ours = {attack.name for attack in attack_registry.BUILT_IN_ATTACKS}
-        yield from (f"attack {name}" for name in attack_registry.all_attacks() if name not in ours)
+        built_in = {attack.name for attack in attack_registry.BUILT_IN_ATTACKS}
+        yield from (
+            f"attack {name}" for name in attack_registry.all_attacks() if name not in built_in
+        )
         yield corpora.corpus_fingerprint(self.corpus)
         if crt_study.is_corpus(self.init):
             yield corpora.corpus_fingerprint(self.init)
@@ -85,12 +87,12 @@ class CrtStudy(crt_study.CrtStudy, Study):
 
     def lacks(self) -> str | None:
         """The corpus, where it is missing or not large enough; the missing packages of a model."""
-        if self.init == smollm2.SMOLLM2_NAME and (need := smollm2.missing_smollm2_packages()):
-            return f"{self.init}: {need}"
+        if self.init == smollm2.SMOLLM2_NAME and (lacking := smollm2.missing_smollm2_packages()):
+            return f"{self.init}: {lacking}"
         size = self.dialogues + 2 * self.heldout
-        start = describe_missing_data(self.init) if crt_study.is_corpus(self.init) else None
-        own = describe_missing_data(self.corpus, size, self.labelled, self.search_block)
-        return own or start
+        missing_start = describe_missing_data(self.init) if crt_study.is_corpus(self.init) else None
+        missing_corpus = describe_missing_data(self.corpus, size, self.labelled, self.search_block)
+        return missing_corpus or missing_start
 
     def cost(self) -> float:
         """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten
@@ -236,8 +238,8 @@ class ScreeningStudy(Study):
     def cost(self) -> float:
         """CPU seconds: teaching takes most of it."""
         parts = f"{self.policy}+{self.conservative}".split("+")
-        taught = sum(part in TAUGHT for part in parts)
-        return 2 + 0.02 * self.heldout + 0.15 * self.labelled * taught
+        taught_parts = sum(part in TAUGHT for part in parts)
+        return 2 + 0.02 * self.heldout + 0.15 * self.labelled * taught_parts
 
     def run(self, desk: Desk) -> list[Row]:
         """The count, the number judged, the rate and the upper bound of each rate, and the share
@@ -256,13 +258,13 @@ class ScreeningStudy(Study):
         counter.add(points, flags=flags, conservative_flags=conservative_flags)
         measured = counter.rates()
         either = [bool(f or c) for f, c in zip(flags, conservative_flags, strict=True)]
-        facts: dict[str, float] = {"points": len(points), "private": sum(either) / len(points)}
-        facts["flagged"] = sum(map(bool, flags)) / len(points)
+        metrics: dict[str, float] = {"points": len(points), "private": sum(either) / len(points)}
+        metrics["flagged"] = sum(map(bool, flags)) / len(points)
         for name in RATE_NAMES:
             rate = getattr(measured, name)
-            facts |= {f"{name}_count": rate.failures, f"{name}_of": rate.judged_secrets}
-            facts |= {f"{name}_rate": rate.rate or 0.0, f"{name}_upper": rate.upper_bound}
-        return make_rows(facts)
+            metrics |= {f"{name}_count": rate.failures, f"{name}_of": rate.judged_secrets}
+            metrics |= {f"{name}_rate": rate.rate or 0.0, f"{name}_upper": rate.upper_bound}
+        return make_rows(metrics)
 
     def _policy(self, name: str) -> Policy:
         parts = [self._part(part) for part in name.split("+")]

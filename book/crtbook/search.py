@@ -48,9 +48,12 @@ def draw_hyperparameters(
     ]
     rows = []
     for cube in np.concatenate(cubes)[:trials]:
-        row = {name: of(u, passes) for u, (name, of) in zip(cube, SEARCHED.items(), strict=True)}
-        gently = {n: float(f"{rates * v:.2g}") for n, v in row.items() if n.endswith("rate")}
-        rows.append(row | gently)
+        row = {
+            name: draw_value(u, passes)
+            for u, (name, draw_value) in zip(cube, SEARCHED.items(), strict=True)
+        }
+        scaled_rates = {n: float(f"{rates * v:.2g}") for n, v in row.items() if n.endswith("rate")}
+        rows.append(row | scaled_rates)
     return rows
 
 
@@ -77,8 +80,8 @@ def choose_trial(
         rows = tables.load_recorded(source) if isinstance(source, str) else source
         rows = rows[rows.metric == "valid_ppl_words"]
         rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
-        of_corpus = rows[rows.corpus == corpus]
-        rows = of_corpus if len(of_corpus) else rows[rows.corpus == crt_study.DEFAULT_CORPUS]
+        corpus_rows = rows[rows.corpus == corpus]
+        rows = corpus_rows if len(corpus_rows) else rows[rows.corpus == crt_study.DEFAULT_CORPUS]
         if len(rows):
             break
     several = ["epochs"] if rows.epochs.nunique() > 1 else []
@@ -88,9 +91,9 @@ def choose_trial(
             f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
         )
     last = _last_epoch_of_run(rows)
-    best = (rows if several else rows[rows.epoch == last]).sort_values("value").iloc[0]
+    best_run = (rows if several else rows[rows.epoch == last]).sort_values("value").iloc[0]
     return {
-        name: best[name].item() for name in (*methods.method_by_name(method).searched, *several)
+        name: best_run[name].item() for name in (*methods.method_by_name(method).searched, *several)
     }
 
 
@@ -135,8 +138,10 @@ def list_search_tables(profile: str) -> tuple[str, ...]:
     >>> list_search_tables("laptop"), list_search_tables("h100")[-2:]
     (('tuning',), ('tuning_smollm2', 'tuning'))
     """
-    own = [profile, profile.partition("_")[0], *settings.list_bases(profile)]
+    own_profiles = [profile, profile.partition("_")[0], *settings.list_bases(profile)]
     recorded = [
-        f"tuning_{name}" for name in own if tables.find_recorded(f"tuning_{name}") is not None
+        f"tuning_{name}"
+        for name in own_profiles
+        if tables.find_recorded(f"tuning_{name}") is not None
     ]
     return (*dict.fromkeys(recorded), "tuning")

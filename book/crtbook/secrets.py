@@ -121,11 +121,11 @@ def incidence_of_values(values: Sequence[Collection[str]]) -> sparse.csr_array:
     >>> incidence_of_values([{"x"}, {"y", "x"}, set()]).toarray().tolist()
     [[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
     """
-    pairs = [(value, i) for i, held in enumerate(values) for value in sorted(held)]
+    pairs = [(value, i) for i, values_held in enumerate(values) for value in sorted(values_held)]
     rows, _ = pd.factorize(np.array([value for value, _ in pairs], dtype=object))
-    where = (rows, [i for _, i in pairs])
+    coordinates = (rows, [i for _, i in pairs])
     shape = (int(rows.max(initial=-1)) + 1, len(values))
-    return sparse.csr_array((np.ones(len(pairs)), where), shape=shape)
+    return sparse.csr_array((np.ones(len(pairs)), coordinates), shape=shape)
 
 
 # --- masked language models -----------------------------------------------------------------------
@@ -150,13 +150,13 @@ def hide_tokens(
     outside (0, 1].
     """
     check_allowed("share", share, 0 < share <= 1, "in (0, 1]")
-    place = torch.arange(tokens.shape[1], device=tokens.device)
-    inside = (place > 0) & (place < send_to_device(lengths, tokens.device)[:, None] - 1)
-    is_target = inside & (_draw_uniforms(tokens, generator) < share)
+    positions = torch.arange(tokens.shape[1], device=tokens.device)
+    is_inner = (positions > 0) & (positions < send_to_device(lengths, tokens.device)[:, None] - 1)
+    is_target = is_inner & (_draw_uniforms(tokens, generator) < share)
     fate = _draw_uniforms(tokens, generator)
-    other = (_draw_uniforms(tokens, generator) * vocab_size).long()
+    random_tokens = (_draw_uniforms(tokens, generator) * vocab_size).long()
     inputs = tokens.masked_fill(is_target & (fate < 0.8), mask)
-    inputs = torch.where(is_target & (fate >= 0.9), other, inputs)
+    inputs = torch.where(is_target & (fate >= 0.9), random_tokens, inputs)
     return inputs, tokens.masked_fill(~is_target, IGNORE_INDEX)
 
 
@@ -248,16 +248,17 @@ def cut_sentences(points: Iterable[Point]) -> tuple[Point, ...]:
         masked = p.text
         for s in p.secrets:  # no character of a mask ends a sentence or begins a word
             masked = masked[: s.start] + "<" * (s.end - s.start) + masked[s.end :]
-        cuts = [at for end in _END.finditer(masked) for at in end.span()]
-        spans = zip([0, *cuts[1::2]], [*cuts[::2], len(p.text)], strict=True)
+        boundaries = [boundary for end in _END.finditer(masked) for boundary in end.span()]
+        spans = zip([0, *boundaries[1::2]], [*boundaries[::2], len(p.text)], strict=True)
         for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
-            inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
-            own = tuple(
+            piece_secrets = (
+                Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b
+            )
+            piece_spans = tuple(
                 (max(c, a) - a, min(e, b) - a) for c, e in p.spoken_spans if c < b and a < e
             )
-            pieces.append(
-                Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own, p.dialogue_id)
-            )
+            name, secrets = f"{p.id}/{j}", tuple(piece_secrets)
+            pieces.append(Point(name, p.user, p.text[a:b], secrets, piece_spans, p.dialogue_id))
     return tuple(pieces)
 
 
@@ -274,16 +275,16 @@ def continue_greedily(
     All prefixes have the same number of tokens. The model is used as it is, without dropout.
     """
     check_allowed("length", length, length >= 1, "at least 1")
-    out = np.zeros((len(prefixes), length), dtype=np.int64)
+    continuations = np.zeros((len(prefixes), length), dtype=np.int64)
     for first in range(0, len(prefixes), AT_ONCE):
         block = slice(first, first + AT_ONCE)
         state, logprobs = generation.read_prefix(model, torch.as_tensor(prefixes[block]))
         for t in range(length):
-            guess = logprobs.argmax(1)
-            out[block, t] = guess.cpu().numpy()
+            tokens = logprobs.argmax(1)
+            continuations[block, t] = tokens.cpu().numpy()
             if t + 1 < length:
-                state, logprobs = generation.extend_prefix(model, state, guess)
-    return out
+                state, logprobs = generation.extend_prefix(model, state, tokens)
+    return continuations
 
 
 def find_extractable(
@@ -303,8 +304,8 @@ def find_extractable(
         raise ValueError(
             f"sequences: one has {shortest} tokens: must be at least {prefix}+{suffix}"
         )
-    cut = [s[: prefix + suffix] for s in sequences]
-    ranks = scoring.token_scores(model, cut)[1]
+    shortened = [s[: prefix + suffix] for s in sequences]
+    ranks = scoring.token_scores(model, shortened)[1]
     return np.array([not row[prefix - 1 :].any() for row in ranks], dtype=bool)
 
 
@@ -322,9 +323,9 @@ def classify_extractions(
     all but these sequences, produces it too, so it need not have been remembered. "memorised": only
     the model that has read it produces it (counterfactual memorisation, Zhang et al. 2023).
     """
-    ours = find_extractable(model, sequences, prefix=prefix, suffix=suffix)
-    theirs = find_extractable(without, sequences, prefix=prefix, suffix=suffix)
-    return np.array(KINDS)[np.where(ours, np.where(theirs, 1, 2), 0)]
+    is_extractable = find_extractable(model, sequences, prefix=prefix, suffix=suffix)
+    is_extractable_without = find_extractable(without, sequences, prefix=prefix, suffix=suffix)
+    return np.array(KINDS)[np.where(is_extractable, np.where(is_extractable_without, 1, 2), 0)]
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -363,8 +364,8 @@ def load_texts(corpus: str, dialogues: int, seed: int) -> Texts:
         points = cut_sentences(points)
     lines = sorted({p.text for p in points if len(p.text) > 15})
     lines = [lines[i] for i in np.random.default_rng(seed).permutation(len(lines))]
-    ends = (np.array([0, 0.15, 0.8, 0.9, 1]) * len(lines)).astype(int)
-    return Texts(*(tuple(lines[a:b]) for a, b in itertools.pairwise(ends)))
+    bounds = (np.array([0, 0.15, 0.8, 0.9, 1]) * len(lines)).astype(int)
+    return Texts(*(tuple(lines[a:b]) for a, b in itertools.pairwise(bounds)))
 
 
 def secret_words(
@@ -380,10 +381,10 @@ def secret_words(
     ``count`` from rank ``first`` on. Each is promised a posterior drawn uniformly between the two
     ``posteriors``. ``examples`` are the numbers of the lines that hold a secret, as strings."""
     words_by_line = [set(re.findall(r"[a-z]+", line.lower())) for line in lines]
-    often = Counter(word for words in words_by_line for word in words)
-    ranked = sorted(often, key=lambda word: (-often[word], word))[first : first + count]
+    line_counts = Counter(word for words in words_by_line for word in words)
+    ranked = sorted(line_counts, key=lambda word: (-line_counts[word], word))[first : first + count]
     if len(ranked) < count:
-        raise ValueError(f"first={first}, count={count}: the text has {len(often)} words")
+        raise ValueError(f"first={first}, count={count}: the text has {len(line_counts)} words")
     limits = np.random.default_rng([seed, 3]).uniform(*posteriors, size=count)
     promise = dict(zip(ranked, limits.tolist(), strict=True))
     pairs = [(str(i), w, promise[w]) for i, words in enumerate(words_by_line) for w in sorted(words)
@@ -479,8 +480,8 @@ class MaskedStudy(TextStudy):
 
     def run(self, desk: Desk) -> list[Row]:
         """Kept examples, noise, the worst ratio of accounted to promised, and both losses."""
-        same = {"simulated": 1, "predicate": "anything", "learning_rate": 1e-3, "noisy": True}
-        plan, holders = plan_masked_study(replace(self, **same))  # once for all
+        shared = {"simulated": 1, "predicate": "anything", "learning_rate": 1e-3, "noisy": True}
+        plan, holders = plan_masked_study(replace(self, **shared))  # once for all
         text = load_texts(self.corpus, self.dialogues, self.seed)
         bpe = _train_vocabulary(text.public, self.vocab_size)
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
@@ -500,7 +501,7 @@ class MaskedStudy(TextStudy):
         accounted = secret_protection.secret_guess_bounds(
             run.events, holders.matrix, prior=holders.prior, neighbouring_relation="reference"
         )[0]
-        facts = {
+        metrics = {
             "kept": plan.kept_share,
             "kept_examples": float((plan.weights > 0.5).mean()),
             "noise_multiplier": phases[-1].noise_multiplier,
@@ -509,8 +510,8 @@ class MaskedStudy(TextStudy):
             "examples": len(lines),
         }
         for part in ("valid", "test"):
-            facts[part] = measure_loss(run.model, cut(getattr(text, part)), mask=bpe.mask, seed=0)
-        return make_rows(facts)
+            metrics[part] = measure_loss(run.model, cut(getattr(text, part)), mask=bpe.mask, seed=0)
+        return make_rows(metrics)
 
 
 @checked_dataclass
@@ -566,9 +567,9 @@ def tabulate_plans(base: MaskedStudy, *, scales: Sequence[float], seeds: int) ->
     training. One row for each rule (``targets``), ``scale`` and ``seed``."""
     rows = []
     for seed, (rule, options) in itertools.product(range(seeds), RULES.items()):
-        held = plan_masked_study(replace(base, seed=seed))[1]
+        holders = plan_masked_study(replace(base, seed=seed))[1]
         plans = secret_protection.sweep_scales(
-            held.matrix, held.prior, held.posterior, scales=scales, steps=base.steps,
+            holders.matrix, holders.prior, holders.posterior, scales=scales, steps=base.steps,
             batch_size=base.batch_size, budget_growth=options[0], solver=options[1],
             neighbouring_relation="reference",
         )  # fmt: skip
@@ -584,16 +585,16 @@ def _train_vocabulary(public: tuple[str, ...], size: int) -> BpeTokenizer:
 
 def _fill_later_columns(table: DataFrame) -> DataFrame:
     """The table with an infinite C for no preprocessing, and the defaults of later columns."""
-    full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
+    filled = table.assign(scale=table.scale.astype(float).fillna(math.inf))
     for name, usual in (("simulated", 1), ("predicate", "anything")):
-        full[name] = full[name].fillna(usual) if name in full else usual
-    return full
+        filled[name] = filled[name].fillna(usual) if name in filled else usual
+    return filled
 
 
 def select_as_promised(table: DataFrame) -> DataFrame:
     """The rows of Figure 1: with the noise of the promise, and the predicate that is always 1."""
-    full = _fill_later_columns(table)
-    return table[(full.simulated == 1) & (full.predicate == "anything")]
+    filled = _fill_later_columns(table)
+    return table[(filled.simulated == 1) & (filled.predicate == "anything")]
 
 
 def choose_learning_rates(table: DataFrame) -> DataFrame:
@@ -607,8 +608,8 @@ def choose_learning_rates(table: DataFrame) -> DataFrame:
         .reset_index()
     )
     mean = wide.groupby([*cell, "learning_rate"]).valid.mean().reset_index()
-    best = mean.loc[mean.groupby(cell).valid.idxmin(), [*cell, "learning_rate"]]
-    return wide.merge(best)
+    chosen = mean.loc[mean.groupby(cell).valid.idxmin(), [*cell, "learning_rate"]]
+    return wide.merge(chosen)
 
 
 # --- Section 5.2: what can be extracted -----------------------------------------------------------
@@ -673,7 +674,7 @@ class ExtractionStudy(TextStudy):
         check_allowed(
             "others", self.others, self.probes + self.others <= len(lines), f"less: {len(lines)}"
         )
-        probes, rest = lines[: self.probes], lines[self.probes : self.probes + self.others]
+        probes, other_texts = lines[: self.probes], lines[self.probes : self.probes + self.others]
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads")}
         spec = ModelSpec(self.model, bpe.vocab_size, context=length, **shape)
         trainings = [
@@ -681,15 +682,15 @@ class ExtractionStudy(TextStudy):
                 build_model(spec, self.seed).to(desk.device), self.phases(), {"private": part},
                 seed=self.seed, checkpoint=desk.part(name),
             )
-            for name, part in (("all", [*probes, *rest]), ("rest", rest))
+            for name, part in (("all", [*probes, *other_texts]), ("rest", other_texts))
         ]  # fmt: skip
-        ours, without = (run.model.eval() for run in trainings)
+        trained, trained_without = (run.model.eval() for run in trainings)
         outcomes = classify_extractions(
-            ours, without, probes, prefix=self.prefix, suffix=self.suffix
+            trained, trained_without, probes, prefix=self.prefix, suffix=self.suffix
         )
         counts = {kind: float((outcomes == kind).sum()) for kind in KINDS}
-        scores = np.concatenate(token_logprobs(ours, valid))
-        size = sum(p.numel() for p in ours.parameters())
-        facts = counts | {"loss": -scores.mean(), "parameters": size}
-        facts |= {"steps": sum(event.steps for event in trainings[0].events)}
-        return make_rows(facts)
+        scores = np.concatenate(token_logprobs(trained, valid))
+        size = sum(p.numel() for p in trained.parameters())
+        metrics = counts | {"loss": -scores.mean(), "parameters": size}
+        metrics |= {"steps": sum(event.steps for event in trainings[0].events)}
+        return make_rows(metrics)

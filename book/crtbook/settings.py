@@ -151,15 +151,15 @@ def _load_profile(name: str) -> dict[str, Settings]:
     return read_profile(_load_tree(name), name)
 
 
-def _load_tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
+def _load_tree(name: str, chain: tuple[str, ...] = ()) -> Mapping[str, Any]:
     """What a profile's file holds, on top of what its ``base`` holds."""
     tree = dict(crtbook.read_yaml((FOLDER / f"{name}.yml").read_text("utf-8")))
     base = tree.pop("base", None)
     if base is None:
         return tree
-    if base not in profile_names() or base in (name, *above):
+    if base not in profile_names() or base in (name, *chain):
         raise ParameterError(f"profile {name}: base={base!r}: must be another profile")
-    return _merge_trees(_load_tree(base, (*above, name)), tree)
+    return _merge_trees(_load_tree(base, (*chain, name)), tree)
 
 
 def list_bases(profile: str) -> tuple[str, ...]:
@@ -172,22 +172,22 @@ def list_bases(profile: str) -> tuple[str, ...]:
 
 def read_profile(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
     """All sections of a profile, from what its file holds; none may be unknown or missing."""
-    where, out = f"profile {name}: ", {}
+    label, sections = f"profile {name}: ", {}
     if unknown := [section for section in tree if section not in SECTIONS]:
-        raise ParameterError(where + _describe_unknown(unknown[0], SECTIONS))
+        raise ParameterError(label + _describe_unknown(unknown[0], SECTIONS))
     for section, node in SECTIONS.items():
         if not isinstance(tree.get(section), Mapping):
-            raise ParameterError(f"{where}{section}: is missing, or is not a group of settings")
+            raise ParameterError(f"{label}{section}: is missing, or is not a group of settings")
         base = tree.get(node.get("base", ""), {})  # the section takes those of its fields it has
         shared = {field: part for field, part in base.items() if field in node["properties"]}
         merged = _merge_trees(shared, tree[section]) | {"profile": name}
-        out[section] = _build_settings(section, merged, f"{where}{section}.")
-    return out
+        sections[section] = _build_settings(section, merged, f"{label}{section}.")
+    return sections
 
 
-def _merge_trees(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_trees(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
-    for name, part in own.items():
+    for name, part in overrides.items():
         deeper = isinstance(part, Mapping) and isinstance(merged.get(name), Mapping)
         merged[name] = _merge_trees(merged[name], part) if deeper else part
     return merged
@@ -227,8 +227,8 @@ def assign_changes(settings: Any, changes: Mapping[str, Any]) -> Any:
             if name not in assigned:
                 part.pop(name.rpartition(".")[2], None)
     for name, entry in assigned.items():
-        *above, last = name.split(".")
-        functools.reduce(lambda part, key: part.setdefault(key, {}), above, tree)[last] = entry
+        *groups, last = name.split(".")
+        functools.reduce(lambda part, key: part.setdefault(key, {}), groups, tree)[last] = entry
     changed = _build_settings(section, tree)
     for name in assigned:
         if any(fnmatchcase(name, pattern) for pattern in find_idle_names(changed)):
@@ -242,55 +242,55 @@ def _copy_as_dict(entry: Any) -> Any:
 
 def _fields_of_group(node: Node) -> dict[str, Node]:
     """The fields of a group; a single one called ``*`` where names are free."""
-    free = {"*": node["additionalProperties"]} if "additionalProperties" in node else {}
-    return {**node.get("properties", {}), **free}
+    free_names = {"*": node["additionalProperties"]} if "additionalProperties" in node else {}
+    return {**node.get("properties", {}), **free_names}
 
 
-def list_leaves(node: Node, above: str = "") -> Iterator[tuple[str, Node]]:
+def list_leaves(node: Node, prefix: str = "") -> Iterator[tuple[str, Node]]:
     """Every dotted name and what is known about it; ``*`` stands for a name of your choice."""
     for part, child in _fields_of_group(node).items():
         yield from (
-            list_leaves(child, f"{above}{part}.")
+            list_leaves(child, f"{prefix}{part}.")
             if _fields_of_group(child)
-            else [(above + part, child)]
+            else [(prefix + part, child)]
         )
 
 
 def _list_changes(
-    node: Node, changes: Mapping[str, Any], above: str = ""
+    node: Node, changes: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
     """The changes by full dotted name, strings read as JSON where no string is expected."""
     for key, entry in changes.items():
-        below, name = node, above[:-1]
+        child_node, name = node, prefix[:-1]
         for part in str(key).split("."):
-            children, name = _fields_of_group(below), f"{name}.{part}".lstrip(".")
+            children, name = _fields_of_group(child_node), f"{name}.{part}".lstrip(".")
             if part not in children and "*" not in children:
                 raise ParameterError(_describe_unknown(name, children))
-            below = children.get(part, children.get("*", {}))
-        group = _fields_of_group(below)
-        if isinstance(entry, str) and below.get("type") != "string":
+            child_node = children.get(part, children.get("*", {}))
+        group = _fields_of_group(child_node)
+        if isinstance(entry, str) and child_node.get("type") != "string":
             try:
                 entry = json.loads(entry)
             except (ValueError, RecursionError):  # too many digits raise no JSONDecodeError
-                allowed = "JSON, an object" if group else _describe_field(below)
+                allowed = "JSON, an object" if group else _describe_field(child_node)
                 raise ParameterError(f"{name}={_shown(entry)}: must be {allowed}") from None
         if not group:
             yield name, entry
         elif isinstance(entry, Mapping) and entry:
-            yield from _list_changes(below, entry, f"{name}.")
+            yield from _list_changes(child_node, entry, f"{name}.")
         else:
             parts = ", ".join(f"{name}.{part}" for part in group).replace("*", "NAME")
             raise ParameterError(f"{name}={_shown(entry)}: must be set by parts: {parts}")
 
 
-def _find_places(tree: Any, pattern: str, above: str = "") -> Iterator[tuple[str, Any]]:
+def _find_places(tree: Any, pattern: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The dotted names that match a pattern, and the part of the tree that holds each."""
-    first, _, rest = pattern.partition(".")
-    if not rest:
-        yield above + first, tree
+    first, _, remaining = pattern.partition(".")
+    if not remaining:
+        yield prefix + first, tree
     for key in list(tree) if first == "*" else [first]:
-        if rest and isinstance(tree.get(key), dict):
-            yield from _find_places(tree[key], rest, f"{above}{key}.")
+        if remaining and isinstance(tree.get(key), dict):
+            yield from _find_places(tree[key], remaining, f"{prefix}{key}.")
 
 
 def _describe_unknown(name: str, allowed: Iterable[str]) -> str:
@@ -299,9 +299,9 @@ def _describe_unknown(name: str, allowed: Iterable[str]) -> str:
 
 
 # --------------------------------------------------------------------------- types and ranges
-def _build_settings(section: str, tree: Mapping[str, Any], where: str = "") -> Settings:
+def _build_settings(section: str, tree: Mapping[str, Any], label: str = "") -> Settings:
     """The settings in a tree, with what follows from them filled in. Raises
-    :class:`ParameterError` for the first mistake, in one line that begins with ``where``."""
+    :class:`ParameterError` for the first mistake, in one line that begins with ``label``."""
     filled, node = _copy_as_dict(tree), SECTIONS[section]
     for pattern, source in node.get("follows", {}).items():
         for name, part in _find_places(filled, pattern):
@@ -311,34 +311,36 @@ def _build_settings(section: str, tree: Mapping[str, Any], where: str = "") -> S
     try:
         settings: Settings = _build_group(node, filled, "", section)
     except ParameterError as error:
-        raise ParameterError(f"{where}{error}") from None
+        raise ParameterError(f"{label}{error}") from None
     return settings
 
 
 def _build_group(node: Node, entries: Any, name: str, section: str = "") -> Any:
     """A group of settings, each checked; what its node calls missing or unknown is refused."""
-    properties, above = node.get("properties", {}), f"{name}.".lstrip(".")
+    properties, prefix = node.get("properties", {}), f"{name}.".lstrip(".")
     if not isinstance(entries, Mapping):
         parts = ", ".join(_fields_of_group(node))
         raise ParameterError(f"{name}={_shown(entries)}: must be a group of {parts}")
-    free: Node = node.get("additionalProperties", {})
+    free_node: Node = node.get("additionalProperties", {})
     names, valid = (
-        FORMATS[node["propertyNames"]["format"]] if free else (lambda: properties, properties.get)
+        FORMATS[node["propertyNames"]["format"]]
+        if free_node
+        else (lambda: properties, properties.get)
     )
     if unknown := [key for key in entries if not (isinstance(key, str) and valid(key))]:
-        raise ParameterError(_describe_unknown(f"{above}{unknown[0]}", names()))
+        raise ParameterError(_describe_unknown(f"{prefix}{unknown[0]}", names()))
     usual = {k: child["default"] for k, child in properties.items() if "default" in child}
     values = {k: v for k, v in (usual | dict(entries)).items() if v is not None}
     if missing := [k for k in (*properties, *node.get("required", ())) if k not in values]:
-        raise ParameterError(f"{above}{missing[0]}: is missing")
+        raise ParameterError(f"{prefix}{missing[0]}: is missing")
     checked = {}
-    for key, child in (properties or dict.fromkeys(values, free)).items():
+    for key, child in (properties or dict.fromkeys(values, free_node)).items():
         check = _build_group if _fields_of_group(child) else _check_value
-        checked[key] = check(child, values[key], above + key)
+        checked[key] = check(child, values[key], prefix + key)
     settings = Settings(section, checked)
-    for bad, text in _check_rules(settings):
-        if bad:
-            raise ParameterError(above + text)
+    for is_broken, text in _check_rules(settings):
+        if is_broken:
+            raise ParameterError(prefix + text)
     return settings
 
 
@@ -357,15 +359,18 @@ def _convert_item(node: Node, entry: Any) -> Any:
     """A number or word as its node requires, with whole numbers as floats where it requires floats;
     None where it does not fit."""
     if node["type"] == "string":
-        right = isinstance(entry, str) and entry and entry in node.get("enum", [entry])
+        is_allowed = isinstance(entry, str) and entry and entry in node.get("enum", [entry])
         names = FORMATS.get(node.get("format", ""))
-        return entry if right and (names is None or names[1](entry)) else None
+        return entry if is_allowed and (names is None or names[1](entry)) else None
     kinds = (int,) if node["type"] == "integer" else (int, float)
     if isinstance(entry, bool) or not isinstance(entry, kinds) or not abs(entry) < 1e300:
         return None
     low, high = node.get("minimum", -math.inf), node.get("maximum", math.inf)
-    above, below = node.get("exclusiveMinimum", -math.inf), node.get("exclusiveMaximum", math.inf)
-    return kinds[-1](entry) if low <= entry <= high and above < entry < below else None
+    exclusive_low = node.get("exclusiveMinimum", -math.inf)
+    exclusive_high = node.get("exclusiveMaximum", math.inf)
+    if low <= entry <= high and exclusive_low < entry < exclusive_high:
+        return kinds[-1](entry)
+    return None
 
 
 def _describe_field(node: Node) -> str:
@@ -378,47 +383,51 @@ def _describe_field(node: Node) -> str:
 
 def _check_rules(part: Any) -> Iterator[tuple[Any, str]]:
     """The rules between the settings of a group or a section: whether each one is broken."""
-    has = part.get
-    model = has("model")
+    get_setting = part.get
+    model = get_setting("model")
     heads = (model if isinstance(model, Settings) else part).get("heads")
-    for width in [has("hidden")] if isinstance(has("hidden"), int) else has("hidden", ()):
+    hidden = get_setting("hidden", ())
+    for width in [hidden] if isinstance(hidden, int) else hidden:
         yield heads and width % heads, f"heads={heads}: must divide hidden={width}"
-    late = [epoch for epoch in has("snapshots", ()) if epoch > part.epochs]
-    yield late, f"snapshots={late}: must be at most epochs={has('epochs')}"
+    late_snapshots = [epoch for epoch in get_setting("snapshots", ()) if epoch > part.epochs]
+    rule = f"must be at most epochs={get_setting('epochs')}"
+    yield late_snapshots, f"snapshots={late_snapshots}: {rule}"
     if "conservative" in part:
         learns = "tagger" in (part.policy, part.conservative)
-        must = (
+        rule = (
             "above 0, because tagger learns from labels"
             if learns
             else "0, because no policy is tagger"
         )
-        yield bool(part.labelled) != learns, f"labelled={part.labelled}: must be {must}"
+        yield bool(part.labelled) != learns, f"labelled={part.labelled}: must be {rule}"
     if "corpora" in part:
         names, sizes = list(part.corpora), ", ".join(part.data)
         first = "copies" in part and names[0] != SIMULATED
         yield first, f"corpora={names}: must begin with {SIMULATED}"
-        lacks = [corpus for corpus in names if corpus not in part.data]
-        yield lacks, f"corpora={lacks}: data has sizes for {sizes} only"
-    if noises := list(has("noise_multipliers", ())):
-        wrong = min(noises) > 0 or max(noises) == 0
-        yield wrong, f"noise_multipliers={noises}: must hold 0 and one above 0"
+        unsized = [corpus for corpus in names if corpus not in part.data]
+        yield unsized, f"corpora={unsized}: data has sizes for {sizes} only"
+    if noises := list(get_setting("noise_multipliers", ())):
+        is_wrong = min(noises) > 0 or max(noises) == 0
+        yield is_wrong, f"noise_multipliers={noises}: must hold 0 and one above 0"
 
 
 def find_idle_names(settings: Any) -> Iterator[str]:
     """Patterns of dotted names that nothing reads under the other settings."""
     utility = settings._section == "utility"  # its choices run an LSTM on CustomerSim, in any case
-    data = settings.get("data", ())
-    corpora_read = (*settings.get("corpora", data), *[SIMULATED][:utility])
-    yield from (f"data.{corpus}.*" for corpus in data if corpus not in corpora_read)
+    data_sizes = settings.get("data", ())
+    corpora_read = (*settings.get("corpora", data_sizes), *[SIMULATED][:utility])
+    yield from (f"data.{corpus}.*" for corpus in data_sizes if corpus not in corpora_read)
     for model, shape in settings.shapes.items() if "models" in settings else ():
-        chosen = map(methods.method_by_name, (*settings.methods, *settings.ablations))
-        run = {method.name for method in chosen if model in (method.models or (model,))}
+        used_methods = map(methods.method_by_name, (*settings.methods, *settings.ablations))
+        run = {method.name for method in used_methods if model in (method.models or (model,))}
         if utility:
             run |= {"crt"} if model == "lstm" else {"sgd", "dpsgd", "crt"}
         if model not in settings.models and not (utility and model == "lstm"):
             yield f"shapes.{model}.*"
-        own = {name if name in shape.epochs else "crt" for name in run}
-        yield from (f"shapes.{model}.epochs.{name}" for name in shape.epochs if name not in own)
+        own_epochs = {name if name in shape.epochs else "crt" for name in run}
+        yield from (
+            f"shapes.{model}.epochs.{name}" for name in shape.epochs if name not in own_epochs
+        )
 
 
 # --------------------------------------------------------------------------- parameters cells
@@ -452,7 +461,7 @@ def make_parameters_cell(section: str) -> str:
             lines.append(f"{name} = None  # type: {kind} {range_text}{node['description']}")
     lines += [f"{name} = Dotted()  # {node['description']}" for name, node in groups.items()]
     dotted = {n.partition(".")[0] for s in SECTIONS.values() for n, _ in list_leaves(s) if "." in n}
-    if others := sorted(dotted - set(nodes)):
-        values = ", ".join(["Dotted()"] * len(others))
-        lines += [f"{', '.join(others)} = {values}  # no such names here"]
+    if other_groups := sorted(dotted - set(nodes)):
+        values = ", ".join(["Dotted()"] * len(other_groups))
+        lines += [f"{', '.join(other_groups)} = {values}  # no such names here"]
     return "\n".join(lines)

@@ -38,9 +38,9 @@ Row = tuple[str, int, int, float]
 """``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
 
 
-def make_rows(facts: Mapping[str, float], epoch: int = 0) -> list[Row]:
+def make_rows(metrics: Mapping[str, float], epoch: int = 0) -> list[Row]:
     """One row for each fact that belongs to no item."""
-    return [(name, epoch, 0, float(number)) for name, number in facts.items()]
+    return [(name, epoch, 0, float(number)) for name, number in metrics.items()]
 
 
 @dataclass(frozen=True)
@@ -173,17 +173,17 @@ class Store:
     def alone(self, key: str) -> Iterator[bool]:
         """Yield True if no other sweep is running this study now. This is a lock of the operating
         system, which ends with its process."""
-        place = self.folder / "running" / key
+        lock_path = self.folder / "running" / key
         with contextlib.ExitStack() as stack:
             try:
-                place.mkdir(mode=0o700, parents=True, exist_ok=True)
-                stack.enter_context(files.lock_folder(place, "taken"))
-                stack.callback(place.rmdir)
+                lock_path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                stack.enter_context(files.lock_folder(lock_path, "taken"))
+                stack.callback(lock_path.rmdir)
             except (ValueError, FileNotFoundError):  # another sweep's; or it has just ended
-                ours = False
+                is_ours = False
             else:
-                ours = True
-            yield ours
+                is_ours = True
+            yield is_ours
 
     def begin(self) -> None:
         """Make the folder a store, if it is not one yet, and remove what killed sweeps left."""
@@ -194,8 +194,8 @@ class Store:
         for path in self.folder.glob("unfinished/*"):
             key = path.name.lstrip(".").partition(".")[0]
             if self.has(key):  # left by a sweep that was killed after it had finished the run
-                with self.alone(key) as idle:
-                    if idle:
+                with self.alone(key) as is_idle:
+                    if is_idle:
                         path.unlink(missing_ok=True)
 
     def read(self, key: str) -> dict[str, Any] | None:

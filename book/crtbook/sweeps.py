@@ -59,9 +59,9 @@ def forecast_runs(studies: Iterable[Study], store: Store) -> DataFrame:
     ``memory`` of the largest in GiB, and what is missing here (``lacks``)."""
     rows = []
     for study in studies:
-        lacks, cell = study.lacks() or "", [getattr(study, p, "") for p in ("corpus", "model")]
-        missing = int(not lacks and not store.has(study.ready().key))
-        rows.append([*cell, 1, missing, study.cost() / 3600 * missing, study.memory(), lacks])
+        lacking, cell = study.lacks() or "", [getattr(study, p, "") for p in ("corpus", "model")]
+        missing = int(not lacking and not store.has(study.ready().key))
+        rows.append([*cell, 1, missing, study.cost() / 3600 * missing, study.memory(), lacking])
     aggregates = {"runs": "sum", "missing": "sum", "hours": "sum", "memory": "max", "lacks": "max"}
     table = DataFrame(rows, columns=["corpus", "model", *aggregates])
     return table.groupby(["corpus", "model"], sort=False).agg(aggregates).reset_index()
@@ -97,5 +97,5 @@ def format_overview(table: DataFrame) -> str:
     names = "study corpus model method gamma targets learns noise policy conservative carrier"
     groups = [n for n in names.split() if n in last and last[n].notna().any()]
     values = last[last.metric.isin(SHOWN)].groupby([*groups, "metric"], dropna=False).value
-    wide = values.agg(["mean", "count"]).unstack("metric")
-    return wide.to_string(na_rep="", float_format="{:.4g}".format)
+    overview = values.agg(["mean", "count"]).unstack("metric")
+    return overview.to_string(na_rep="", float_format="{:.4g}".format)

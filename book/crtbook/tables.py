@@ -44,7 +44,7 @@ def collect_provenance(
     of the whole run, including preparing and attacks."""
     versions = {n: metadata.version(n) for n in ("torch", "transformers", "numpy")}
     versions = {"crtlib": __version__, **versions}
-    facts: Facts = {
+    provenance: Facts = {
         "profile": profile,
         "device": device,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -52,7 +52,9 @@ def collect_provenance(
         "date": datetime.date.today().isoformat(),
         "seconds": round(seconds, 2),
     }
-    return facts if cpu_seconds is None else facts | {"cpu_seconds": round(cpu_seconds, 2)}
+    if cpu_seconds is not None:
+        provenance |= {"cpu_seconds": round(cpu_seconds, 2)}
+    return provenance
 
 
 def measure_with_provenance(
@@ -60,9 +62,9 @@ def measure_with_provenance(
 ) -> tuple[Made, Facts]:
     """What ``make`` makes, and its :func:`collect_provenance`."""
     wall, cpu = time.perf_counter(), time.process_time()
-    result = make()
+    made = make()
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
-    return result, collect_provenance(profile=profile, device=device, **seconds)
+    return made, collect_provenance(profile=profile, device=device, **seconds)
 
 
 @functools.cache
@@ -70,11 +72,11 @@ def find_commit() -> str:
     """The commit of this checkout, with a ``+`` where tracked files differ from it; empty where
     the package is in no checkout."""
     root = Path(__file__).resolve().parents[2]
-    where = f"--git-dir={root / '.git'}", f"--work-tree={root}"
+    options = f"--git-dir={root / '.git'}", f"--work-tree={root}"
     describe = ("describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+")
     try:
         process = subprocess.run(
-            ["git", *where, *describe], capture_output=True, text=True, check=True
+            ["git", *options, *describe], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
@@ -105,8 +107,8 @@ def describe_origin(command: str, data: Iterable[str]) -> dict[str, str]:
 
 def write_table(table: DataFrame, path: StrPath) -> None:
     """Write a table to ``path`` as Parquet, atomically."""
-    with files.replace_atomically(path) as part:
-        table.to_parquet(part, index=False)
+    with files.replace_atomically(path) as temporary_file:
+        table.to_parquet(temporary_file, index=False)
 
 
 def load_recorded(name: str) -> DataFrame:
@@ -142,6 +144,6 @@ def caption(table: DataFrame) -> str:
     """One line below a figure: the profile, device, seeds and date that made its numbers."""
     kinds = [", ".join(sorted(set(table[c].astype(str)))) for c in ("profile", "device")]
     first, last = min(table.date), max(table.date)
-    when = first if first == last else f"{first} to {last}"
+    dates = first if first == last else f"{first} to {last}"
     seeds = table.seed.nunique()
-    return f"{kinds[0]} profile, {kinds[1]}, {seeds} seed{'s' * (seeds > 1)}, {when}"
+    return f"{kinds[0]} profile, {kinds[1]}, {seeds} seed{'s' * (seeds > 1)}, {dates}"

@@ -30,18 +30,18 @@ def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> f
     ``p`` and ``q`` hold the probabilities of the same outcomes. The law of a random secret
     (Definition 4) is the mixture over its values, so it needs no function of its own.
     """
-    one, two = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
-    if one.shape != two.shape:
+    p_law, q_law = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+    if p_law.shape != q_law.shape:
         raise ValueError(
-            f"q: has shape {two.shape}, p has {one.shape}: must list the same outcomes"
+            f"q: has shape {q_law.shape}, p has {p_law.shape}: must list the same outcomes"
         )
-    for name, law in (("p", one), ("q", two)):
+    for name, law in (("p", p_law), ("q", q_law)):
         total = float(law.sum())
         sums = bool((law >= 0).all()) and abs(total - 1) < 1e-9
         check_allowed(f"sum of {name}", total, sums, "1, of probabilities that are at least 0")
-    possible = two > 0
-    gain = np.maximum(one[possible] - _exp_or_infinity(epsilon) * two[possible], 0).sum()
-    return float(gain + one[~possible].sum())
+    possible = q_law > 0
+    gain = np.maximum(p_law[possible] - _exp_or_infinity(epsilon) * q_law[possible], 0).sum()
+    return float(gain + p_law[~possible].sum())
 
 
 def indistinguishability(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> float:
@@ -122,7 +122,12 @@ def group_epsilon(
 
 
 def _bracket_group(
-    event: SampledGaussian, group: int, quantity: str, at: float, *, neighbouring_relation: str
+    event: SampledGaussian,
+    group: int,
+    quantity: str,
+    argument: float,
+    *,
+    neighbouring_relation: str,
 ) -> tuple[float, float]:
     check_whole_number("group", group, 0)
     check_choice("neighbouring_relation", neighbouring_relation, NEIGHBOURING_RELATIONS)
@@ -131,12 +136,12 @@ def _bracket_group(
     )
     if not group or not event.steps or not event.sampling_probability:
         return 0.0, 0.0
-    ways = _compose_group(event, int(group), neighbouring_relation=neighbouring_relation)
-    brackets = [getattr(way, quantity)(at) for way in ways]
+    compositions = _compose_group(event, int(group), neighbouring_relation=neighbouring_relation)
+    brackets = [getattr(composed, quantity)(argument) for composed in compositions]
     curve = privacy_profile(
         event, "pld", neighbouring_relation=neighbouring_relation, group=int(group)
     )
-    proved = curve.delta(at) if quantity == "delta" else curve(at)
+    proved = curve.delta(argument) if quantity == "delta" else curve(argument)
     return max(low for low, _ in brackets), min(proved, max(high for _, high in brackets))
 
 
@@ -147,8 +152,8 @@ def _compose_group(
     """The group against its absence and the reverse, or against its worst replacement."""
     law = group_mixtures.poisson_binomial([event.sampling_probability] * group)
     sigma, steps = event.noise_multiplier, int(event.steps)
-    ways = secret_protection.PROMISE_DIRECTIONS[neighbouring_relation]
-    return tuple(compose(law, sigma, steps, direction=way) for way in ways)
+    directions = secret_protection.PROMISE_DIRECTIONS[neighbouring_relation]
+    return tuple(compose(law, sigma, steps, direction=direction) for direction in directions)
 
 
 def crt_group(
@@ -206,8 +211,8 @@ def posterior_by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) 
     low, high = np.full(c.shape, prior), np.ones(c.shape)  # it grows in r; return the safe end
     for _ in range(60):
         r = np.minimum((low + high) / 2, 1 - 2.0**-53)
-        hit = a * np.log(r) + (1 - a) * np.log(prior)
-        miss = a * np.log1p(-r) + (1 - a) * np.log1p(-prior)
-        too_large = np.logaddexp(hit, miss) > (a - 1) * c * (1 + 1e-12)
+        hit_term = a * np.log(r) + (1 - a) * np.log(prior)
+        miss_term = a * np.log1p(-r) + (1 - a) * np.log1p(-prior)
+        too_large = np.logaddexp(hit_term, miss_term) > (a - 1) * c * (1 + 1e-12)
         low, high = np.where(too_large, low, r), np.where(too_large, r, high)
     return float(np.where(c >= -np.log(prior) * (1 - 1e-15), 1.0, high).min())

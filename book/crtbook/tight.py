@@ -84,19 +84,19 @@ class Composed:
     def epsilon(self, delta: float) -> Bracket:
         """The least epsilon >= 0 at ``delta``; infinite where the window does not reach it."""
         check_delta(delta)
-        ends = []
-        for side, least in enumerate((self._lower, self._upper)):
+        bounds = []
+        for side, delta_bound in enumerate((self._lower, self._upper)):
             low, high = 0.0, max(0.0, float(self.losses[-1]))
-            if least(high) > delta:
+            if delta_bound(high) > delta:
                 low, high = high, math.inf
-            elif least(low) <= delta:
+            elif delta_bound(low) <= delta:
                 high = low
             else:
                 for _ in range(40):
                     middle = (low + high) / 2
-                    low, high = (middle, high) if least(middle) > delta else (low, middle)
-            ends.append((low, high)[side])
-        return ends[0], ends[1]
+                    low, high = (middle, high) if delta_bound(middle) > delta else (low, middle)
+            bounds.append((low, high)[side])
+        return bounds[0], bounds[1]
 
     def blow_up(self, c: float) -> Bracket:
         """B_c(P, Q) = sup {P(E): Q(E) <= c}: the best success of an attacker who succeeds with
@@ -140,9 +140,9 @@ def compose(
     check_allowed("sigma", sigma, 0 < sigma < math.inf, "positive and finite")
     check_choice("direction", direction, DIVERGENCE_DIRECTIONS)
     check_whole_number("steps", steps, 1)
-    law, lost = _check_law(pmf)
+    law, law_error = _check_law(pmf)
     kind = "replace" if direction == "replace" else "forward"
-    losses, p, q, slack = _make_bins(
+    losses, p, q, bin_error = _make_bins(
         GaussianMixturePair(tuple(law.tolist()), sigma, kind), steps, points
     )
     if direction == "backward":
@@ -150,8 +150,8 @@ def compose(
     spacing = float(losses[-1] - losses[0]) / (len(losses) - 1)
     mass, infinity = _connect_the_dots(losses, p, q)
     # A test counts a bin with its lower end, and q e^end <= p except in the first bin, without one.
-    ends = losses[0] + spacing * np.arange(-1, len(losses))
-    tilted = np.exp(np.minimum(np.log(np.maximum(q, 1e-290)) + ends, 700))
+    lower_ends = losses[0] + spacing * np.arange(-1, len(losses))
+    tilted = np.exp(np.minimum(np.log(np.maximum(q, 1e-290)) + lower_ends, 700))
     tilted[1:] = np.where(q > 1e-290, np.minimum(tilted, p), p)[1:]
 
     low, total, rounding = _convolve_laws({"mass": mass, "p": p, "q": q, "tilted": tilted}, steps)
@@ -167,7 +167,7 @@ def compose(
         power=tail_masses(total["p"]),
         level=level,
         tilted=tail,
-        error=rounding + 6 * WRAP + steps * (lost + slack),
+        error=rounding + 6 * WRAP + steps * (law_error + bin_error),
     )
 
 
@@ -175,12 +175,12 @@ def _check_law(pmf: Sequence[float] | Array) -> tuple[Array, float]:
     """The probabilities up to the last nonzero one, at least two, and their sum's error."""
     law = np.asarray(pmf, dtype=float)
     law = law[: int(np.flatnonzero(law)[-1]) + 1] if law.any() else law[:0]
-    lost = abs(1 - float(law.sum()))
-    if not (law.size and (law >= 0).all() and lost < 1e-9):
+    sum_error = abs(1 - float(law.sum()))
+    if not (law.size and (law >= 0).all() and sum_error < 1e-9):
         raise ValueError(f"pmf: adds up to {float(law.sum())}: must be probabilities that sum to 1")
     if len(law) == 1:  # never sampled, so the two laws are one: as if once in 10^300 rounds
         law = np.array([1.0, 1e-300])
-    return law, lost
+    return law, sum_error
 
 
 def _convolve_laws(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, Array], float]:
@@ -208,9 +208,9 @@ def _make_bins(pair: GaussianMixturePair, steps: int, points: int) -> Bins:
     sigma, k, pmf = pair.sigma, np.arange(pair.top + 1), np.array(pair.pmf)
     mirrored = pair.direction == "replace"
     laws = (k, pmf), (-k, pmf) if mirrored else (np.zeros(1), np.ones(1))  # means, their weights
-    far = np.arange(0, pair.top + REACH * sigma, sigma / 100)
-    beyond = special.ndtr((k - far[:, None]) / sigma) @ pmf
-    high = float(far[min(int((beyond > WRAP / steps).sum()), len(far) - 1)])
+    grid_points = np.arange(0, pair.top + REACH * sigma, sigma / 100)
+    tail_mass = special.ndtr((k - grid_points[:, None]) / sigma) @ pmf
+    high = float(grid_points[min(int((tail_mass > WRAP / steps).sum()), len(grid_points) - 1)])
     low = -high if mirrored else -REACH * sigma
     x = np.linspace(low, high, 1 + math.ceil(8 * (high - low) / sigma))
     loss, window = pair.loss(x), 0.0
@@ -223,20 +223,20 @@ def _make_bins(pair: GaussianMixturePair, steps: int, points: int) -> Bins:
     spacing = max(window, span, 1e-12) / points
     losses = loss[0] + spacing * np.arange(max(2, 1 + math.floor(span / spacing)))
     edges = loss_crossings(pair, losses, low, high)
-    masses, slack = [], 0.0
+    masses, error = [], 0.0
     for means, weights in laws:
-        masses_of_law, least = _masses_between((edges[:, None] - means) / sigma)
+        masses_of_law, smaller_tails = _masses_between((edges[:, None] - means) / sigma)
         masses.append(masses_of_law @ weights)
-        slack += 8 * ULP * float((least @ weights).sum())
-    return losses, masses[0], masses[1], slack
+        error += 8 * ULP * float((smaller_tails @ weights).sum())
+    return losses, masses[0], masses[1], error
 
 
 def _masses_between(z: Array) -> tuple[Array, Array]:
     """Masses of N(0, 1) between ascending ``z (n, K + 1)``, tails first and last, ``(n + 1, K +
     1)``, and the lesser of the two tails at each."""
-    below, above = special.ndtr(z), special.ndtr(-z)
-    inside = np.where(z[1:] > 0, above[:-1] - above[1:], below[1:] - below[:-1])
-    return np.concatenate([below[:1], inside, above[-1:]]), np.minimum(below, above)
+    cdf, survival = special.ndtr(z), special.ndtr(-z)
+    inner = np.where(z[1:] > 0, survival[:-1] - survival[1:], cdf[1:] - cdf[:-1])
+    return np.concatenate([cdf[:1], inner, survival[-1:]]), np.minimum(cdf, survival)
 
 
 def _connect_the_dots(losses: Array, p: Array, q: Array) -> tuple[Array, float]:
@@ -256,11 +256,11 @@ def _connect_the_dots(losses: Array, p: Array, q: Array) -> tuple[Array, float]:
 def _find_reach(law: Array, steps: int) -> tuple[int, int]:
     """The indices between which the sum of ``steps`` draws lies, except for a mass of WRAP on each
     side (Chernoff)."""
-    keep = np.flatnonzero(law)
-    weights, ends = law[keep], []
-    coarse = keep // max(1, len(law) // 1024)
+    support = np.flatnonzero(law)
+    weights, reach = law[support], []
+    coarse = support // max(1, len(law) // 1024)
     blocks = np.flatnonzero(np.diff(coarse, prepend=-1))
-    few, where = np.add.reduceat(weights, blocks), keep[blocks]
+    block_weights, block_index = np.add.reduceat(weights, blocks), support[blocks]
     for side in (-1, 1):
 
         def bound(
@@ -271,14 +271,14 @@ def _find_reach(law: Array, steps: int) -> tuple[int, int]:
             return (steps * moment - math.log(WRAP)) / t
 
         with np.errstate(over="ignore"):  # infinite there, so not the minimum
-            best = optimize.minimize_scalar(
-                lambda log_t, bound=bound: bound(log_t, few, where),
+            optimum = optimize.minimize_scalar(
+                lambda log_t, bound=bound: bound(log_t, block_weights, block_index),
                 bounds=(-25, 3),
                 method="bounded",
                 options={"maxiter": 40},
             )
-        ends.append(side * math.ceil(bound(float(best.x), weights, keep)))
-    return max(ends[0], 0), min(ends[1], steps * (len(law) - 1))
+        reach.append(side * math.ceil(bound(float(optimum.x), weights, support)))
+    return max(reach[0], 0), min(reach[1], steps * (len(law) - 1))
 
 
 # --- promises of secrets --------------------------------------------------------------------------
@@ -333,25 +333,31 @@ def noise_multiplier(
     sigma = by_kl(np.arange(len(p)))
     if accounting == "kl":
         return sigma
-    spent = secret_protection.secret_kl_divergences(
+    divergences = secret_protection.secret_kl_divergences(
         incidence, probabilities, sigma, neighbouring_relation=neighbouring_relation
     )
-    worst = np.argsort(-spent / allowed_divergence(p, r), kind="stable")[:tight]
+    worst = np.argsort(-divergences / allowed_divergence(p, r), kind="stable")[:tight]
     floor = by_kl(np.setdiff1d(np.arange(len(p)), worst))
-    laws = list(zip(_count_laws(incidence, probabilities, worst), p[worst], r[worst], strict=True))
+    laws = _count_laws(incidence, probabilities, worst)
+    promised_laws = list(zip(laws, p[worst], r[worst], strict=True))
 
-    def kept(law: Array, s: float, prior: float, promise: float) -> bool:
-        best = tight_posterior(law, s, steps, prior, neighbouring_relation=neighbouring_relation)
-        return best[1] <= promise
+    def keeps_promise(law: Array, prior: float, promise: float, sigma: float) -> bool:
+        _, upper_bound = tight_posterior(
+            law, sigma, steps, prior, neighbouring_relation=neighbouring_relation
+        )
+        return upper_bound <= promise
 
     while floor < sigma:
-        one = next((one for one in laws if not kept(one[0], floor, *one[1:])), None)
-        if one is None:
+        broken = next((row for row in promised_laws if not keeps_promise(*row, floor)), None)
+        if broken is None:
             break
         low, high = floor, sigma
         while high > low * (1 + 1e-4):
             middle = math.sqrt(low * high)
-            low, high = (low, middle) if kept(one[0], middle, *one[1:]) else (middle, high)
+            if keeps_promise(*broken, middle):
+                high = middle
+            else:
+                low = middle
         floor = high
     return min(floor, sigma)
 
@@ -400,23 +406,23 @@ def account_secrets(
 ) -> list[SecretGuarantee]:
     """What a plan accounts for its secrets with these ``numbers``; with ``tight`` also by their
     blow-up functions (a second each)."""
-    held, relation = plan.incidence[np.asarray(numbers, dtype=int)], plan.neighbouring_relation
+    incidence, relation = plan.incidence[np.asarray(numbers, dtype=int)], plan.neighbouring_relation
     relation_option = {"neighbouring_relation": relation}
-    spent = plan.steps * secret_protection.secret_kl_divergences(
-        held, plan.probabilities, plan.noise_multiplier, **relation_option
+    divergences = plan.steps * secret_protection.secret_kl_divergences(
+        incidence, plan.probabilities, plan.noise_multiplier, **relation_option
     )
-    laws = _count_laws(held, plan.probabilities, range(len(numbers)))
-    load = held @ plan.probabilities
+    laws = _count_laws(incidence, plan.probabilities, range(len(numbers)))
+    load = incidence @ plan.probabilities
     return [
         SecretGuarantee(
             secret=str(j if names is None else names[j]),
             prior=float(plan.prior[j]),
             promised=float(plan.allowed_posterior[j]),
-            posterior_kl=float(posterior_from_divergence(spent[i], plan.prior[j])),
+            posterior_kl=float(posterior_from_divergence(divergences[i], plan.prior[j])),
             posterior_tight=tight_posterior(
                 law, plan.noise_multiplier, plan.steps, plan.prior[j], **relation_option
             )[1] if tight else None,
-            examples=int(np.diff(held.indptr)[i]),
+            examples=int(np.diff(incidence.indptr)[i]),
             load=float(load[i]),
             noise_multiplier=plan.noise_multiplier,
             steps=plan.steps,

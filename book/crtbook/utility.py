@@ -84,19 +84,19 @@ def utility_by_epoch(
     secret whose message is not repeated: which points are second occurrences is treated as public.
     Counted traces include repeated messages.
     """
-    out = []
+    rows = []
     for cell, runs in table.groupby(CELLS):
         run, (gamma, delta2) = runs.iloc[0], _miss_rates(runs)
         (steps,) = runs[(runs.metric == "steps") & (runs.run == run.run)].value
-        for epoch, part in runs[runs.metric.isin(WORDS)].groupby("epoch"):
+        for epoch, runs_of_epoch in runs[runs.metric.isin(WORDS)].groupby("epoch"):
             if epochs is not None and epoch not in epochs:
                 continue
-            by_metric = part.groupby(part.metric.map(WORDS)).value
+            by_metric = runs_of_epoch.groupby(runs_of_epoch.metric.map(WORDS)).value
             row = {f"{name}_mean": x for name, x in by_metric.mean().items()}
             row |= {
                 f"{name}_std": x for name, x in by_metric.std().items()
             }  # a single seed has none
-            row["seeds"], row["miss_rate"] = part.seed.nunique(), gamma
+            row["seeds"], row["miss_rate"] = runs_of_epoch.seed.nunique(), gamma
             row["epsilon"] = epsilon_after_steps(
                 run.method,
                 sampling_probability=run.sampling_probability,
@@ -107,8 +107,8 @@ def utility_by_epoch(
                 neighbouring_relation=neighbouring_relation,
             )
             row["delta"] = run.delta + delta2
-            out.append(dict(zip(CELLS, cell, strict=True)) | {"epoch": epoch} | row)
-    return DataFrame(out)
+            rows.append(dict(zip(CELLS, cell, strict=True)) | {"epoch": epoch} | row)
+    return DataFrame(rows)
 
 
 def _miss_rates(cell: DataFrame) -> tuple[float, float]:
@@ -118,16 +118,16 @@ def _miss_rates(cell: DataFrame) -> tuple[float, float]:
         return run.gamma, 0.0
     counts = cell.pivot_table(index="run", columns="metric", values="value", aggfunc="first")
 
-    def worst(new: str, old: str) -> float:
-        names = (f"{new}_count", f"{new}_of")
+    def worst(new_name: str, old_name: str) -> float:
+        names = (f"{new_name}_count", f"{new_name}_of")
         if names[0] not in counts:
-            names = (f"{old}_misses", f"{old}_labelled")
+            names = (f"{old_name}_misses", f"{old_name}_labelled")
         pairs = zip(*(counts[name] for name in names), strict=True)
         bounds = [rate_upper_bound(int(k), int(n), alpha=RATES_ALPHA / 2) for k, n in pairs if n]
         return max(bounds, default=1.0)  # without labels nothing is known
 
-    certain = run.conservative == "everything"
-    return worst("trace", "pi"), 0.0 if certain else worst("public", "pi_c")
+    is_everything = run.conservative == "everything"
+    return worst("trace", "pi"), 0.0 if is_everything else worst("public", "pi_c")
 
 
 PERFECT = ("selective",)
@@ -141,20 +141,20 @@ def utility_at_end(table: DataFrame, *, gamma: float = 0.1) -> DataFrame:
     words, beside ``seeds``; ``gamma`` is 0 for a method that is shown with a perfect policy. Where
     the policy's own misses had to be counted, epsilon is that of :func:`utility_by_epoch`."""
     rows = table[table.metric == "test_ppl_words"]
-    at = np.where(rows.method.isin(PERFECT) | (rows.method == "dpsgd"), 0.0, gamma)
-    rows = rows[np.isclose(rows.gamma, at)]
-    out = []
-    for cell, part in rows.groupby(CELLS):
-        runs = table[table.run.isin(part.run)]
+    shown_gammas = np.where(rows.method.isin(PERFECT) | (rows.method == "dpsgd"), 0.0, gamma)
+    rows = rows[np.isclose(rows.gamma, shown_gammas)]
+    records = []
+    for cell, cell_rows in rows.groupby(CELLS):
+        runs = table[table.run.isin(cell_rows.run)]
         for relation in ("add_or_remove", "replace"):
             last = utility_by_epoch(
-                runs, epochs=[int(part.epoch.max())], neighbouring_relation=relation
+                runs, epochs=[int(cell_rows.epoch.max())], neighbouring_relation=relation
             )
             if len(last):
-                words = part.value.mean(), part.value.std(), part.seed.nunique()
-                out.append([*cell, relation, last.epsilon.iloc[-1], *words])
+                summary = cell_rows.value.mean(), cell_rows.value.std(), cell_rows.seed.nunique()
+                records.append([*cell, relation, last.epsilon.iloc[-1], *summary])
     names = [*CELLS, "relation", "epsilon", "ppl_mean", "ppl_std", "seeds"]
-    return DataFrame(out, columns=names)
+    return DataFrame(records, columns=names)
 
 
 def count_recorded_seeds(table: DataFrame | None, planned: Sequence[str] = ()) -> DataFrame:
@@ -164,17 +164,17 @@ def count_recorded_seeds(table: DataFrame | None, planned: Sequence[str] = ()) -
     if table is None or table.empty:
         return DataFrame(0, index=pd.Index(list(planned), name="method"), columns=[])
     runs = table.drop_duplicates("run")
-    by, first = [*CELLS[:-1]], runs.iloc[0]
-    wide = runs.groupby(CELLS).seed.nunique().unstack("gamma")
+    names, first = [*CELLS[:-1]], runs.iloc[0]
+    seed_counts = runs.groupby(CELLS).seed.nunique().unstack("gamma")
     absent = [(first.corpus, first.model, m) for m in planned if m not in set(runs.method)]
-    index = pd.MultiIndex.from_tuples([*wide.index, *absent], names=by)
-    return wide.reindex(index).fillna(0).astype(int)
+    index = pd.MultiIndex.from_tuples([*seed_counts.index, *absent], names=names)
+    return seed_counts.reindex(index).fillna(0).astype(int)
 
 
 def mean_test_scores(table: DataFrame) -> DataFrame:
     """Test perplexity and accuracy at the end: mean and spread over seeds, one row per cell."""
     metrics = ["test_ppl", "test_ppl_words", "test_acc", "test_acc_words"]
     groups = table[table.metric.isin(metrics)].groupby([*CELLS, "metric"]).value
-    wide = groups.agg(["mean", "std"]).unstack("metric")
-    wide.columns = [f"{name.removeprefix('test_')}_{kind}" for kind, name in wide.columns]
-    return wide.reset_index().replace({np.nan: None})
+    scores = groups.agg(["mean", "std"]).unstack("metric")
+    scores.columns = [f"{name.removeprefix('test_')}_{kind}" for kind, name in scores.columns]
+    return scores.reset_index().replace({np.nan: None})

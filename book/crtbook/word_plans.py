@@ -71,11 +71,11 @@ class WordIndex:
 def index_words(documents: Iterable[str], words: str) -> WordIndex:
     """The index of documents by one of ``WORD_PATTERNS``: 4 bytes for each word of a document."""
     find, numbers = WORD_PATTERNS[words].findall, dict[str, int]()
-    held, ends = array("i"), array("q", [0])
+    held_words, row_ends = array("i"), array("q", [0])
     for text in documents:
-        held.extend([numbers.setdefault(w, len(numbers)) for w in set(find(text.lower()))])
-        ends.append(len(held))
-    return WordIndex(tuple(numbers), np.array(held, np.int32), np.array(ends, np.int64))
+        held_words.extend([numbers.setdefault(w, len(numbers)) for w in set(find(text.lower()))])
+        row_ends.append(len(held_words))
+    return WordIndex(tuple(numbers), np.array(held_words, np.int32), np.array(row_ends, np.int64))
 
 
 def rank_words(index: WordIndex) -> NDArray[np.int64]:
@@ -88,9 +88,9 @@ def rank_words(index: WordIndex) -> NDArray[np.int64]:
 def hold_words(index: WordIndex, secrets: NDArray[np.int64]) -> sparse.csr_array:
     """``(secrets, examples)`` of 0 and 1: which documents hold each of these words. Documents that
     hold none are not examples ("We discard any examples not containing secrets")."""
-    place = np.full(len(index.words), -1, np.int64)
-    place[secrets] = np.arange(len(secrets))
-    row = place[index.held]
+    row_of_word = np.full(len(index.words), -1, np.int64)
+    row_of_word[secrets] = np.arange(len(secrets))
+    row = row_of_word[index.held]
     column = np.repeat(np.arange(len(index.ends) - 1), np.diff(index.ends))[row >= 0]
     _, example = np.unique(column, return_inverse=True)
     shape = len(secrets), int(example.max(initial=-1)) + 1
@@ -107,9 +107,9 @@ def secret_ranks(frequencies: NDArray[np.int64], band: str, first: int, count: i
     slice(1, 4, None)
     """
     if band == "frequency":
-        least, most = PAPER_FREQUENCIES
-        first = int((frequencies > most).sum())
-        count = int((frequencies >= least).sum()) - first
+        least_frequency, most_frequency = PAPER_FREQUENCIES
+        first = int((frequencies > most_frequency).sum())
+        count = int((frequencies >= least_frequency).sum()) - first
     if not 0 < count <= len(frequencies) - first:
         raise ValueError(
             f"band={band!r}, first={first}, secrets={count}: the text has {len(frequencies)} words"
@@ -151,12 +151,12 @@ class WordPlanStudy(TextStudy):
         index, ranked = _index_and_rank_words(self.corpus, self.dialogues, self.words)
         frequency = index.frequencies()[ranked]
         ranks = secret_ranks(frequency, self.band, self.first, self.secrets)
-        held = hold_words(index, ranked[ranks])
+        incidence = hold_words(index, ranked[ranks])
         promised = np.random.default_rng([self.seed, 3]).uniform(
-            self.posterior_low, self.posterior_high, size=held.shape[0]
+            self.posterior_low, self.posterior_high, size=incidence.shape[0]
         )
         plan = secret_protection.plan_protection(
-            held,
+            incidence,
             self.prior,
             promised,
             steps=self.steps,
@@ -165,28 +165,30 @@ class WordPlanStudy(TextStudy):
             budget_growth=self.targets,
             neighbouring_relation="reference",
         )
-        documents, often = len(index.ends) - 1, frequency[ranks]
-        least, most = PAPER_FREQUENCIES
-        at_paper = often * PAPER_ABSTRACTS / documents
-        facts = {
+        documents, secret_frequencies = len(index.ends) - 1, frequency[ranks]
+        least_frequency, most_frequency = PAPER_FREQUENCIES
+        paper_frequencies = secret_frequencies * PAPER_ABSTRACTS / documents
+        metrics = {
             "kept": plan.kept_share,
             "kept_examples": (plan.weights > 0.5).mean(),
             "needed": plan.noise_multiplier,
             "gap": plan.gap,
             "certain": plan.certain_examples,
             "documents": documents,
-            "examples": held.shape[1],
+            "examples": incidence.shape[1],
             "different_words": len(index.words),
             "first_rank": ranks.start + 1,
             "last_rank": ranks.stop,
-            "incidences": held.nnz,
-            "examples_of_a_secret": often.mean(),
-            "most_examples_of_a_secret": often[0],
-            "median_examples_of_a_secret": np.median(often),
-            "least_examples_of_a_secret": often[-1],
-            "as_frequent_as_in_the_paper": ((at_paper >= least) & (at_paper <= most)).mean(),
+            "incidences": incidence.nnz,
+            "examples_of_a_secret": secret_frequencies.mean(),
+            "most_examples_of_a_secret": secret_frequencies[0],
+            "median_examples_of_a_secret": np.median(secret_frequencies),
+            "least_examples_of_a_secret": secret_frequencies[-1],
+            "as_frequent_as_in_the_paper": (
+                (paper_frequencies >= least_frequency) & (paper_frequencies <= most_frequency)
+            ).mean(),
         }
-        return make_rows(facts)
+        return make_rows(metrics)
 
 
 def select_plans_by_constant(table: DataFrame, words: str, band: str) -> DataFrame:

@@ -51,5 +51,7 @@ def worker_pool(
     if executor != "processes:":
         return executor_of(executor, workers)
     # A fork of a process whose torch has threads hangs; a fresh process has one thread.
-    fresh, alone = get_context("spawn"), ("OMP_NUM_THREADS", "1")
-    return ProcessPoolExecutor(workers, fresh, os.putenv, alone) if workers > 1 else nullcontext()
+    context, one_thread = get_context("spawn"), ("OMP_NUM_THREADS", "1")
+    if workers <= 1:
+        return nullcontext()
+    return ProcessPoolExecutor(workers, context, os.putenv, one_thread)

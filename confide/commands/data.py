@@ -93,8 +93,8 @@ def ingest(
 
     from confide.text.ingest import format_ingest_summary, ingest_sources
 
-    def ask(shown: str) -> bool:
-        print(shown, file=sys.stderr)
+    def ask(columns_text: str) -> bool:
+        print(columns_text, file=sys.stderr)
         return click.confirm("Are these the columns?", default=True, err=True)
 
     pairs = (part.partition("=") for part in rename.split(",") if part)
@@ -106,7 +106,7 @@ def ingest(
         no_users=no_users,
         agents=[name.strip().lower() for name in agents.split(",") if name.strip()],
         dates=dates,
-        rename={place.strip(): name.strip() for place, _, name in pairs},
+        rename={old_name.strip(): name.strip() for old_name, _, name in pairs},
         encoding=encoding,
         drop_quotes=drop_quotes,
         skip_bad=skip_bad,
@@ -252,11 +252,11 @@ def sample(
     from crtlib.screening.policy_names import available_policies, parse_policy_name, policy_by_name
     from crtlib.text.encodings import describe_recoding
 
-    listed = [next(parse_policy_name(part.strip()))[0] for part in (seal or "").split(",")]
-    if len(listed) > 1 and all(kind in available_policies() for kind in listed):
+    listed_kinds = [next(parse_policy_name(part.strip()))[0] for part in (seal or "").split(",")]
+    if len(listed_kinds) > 1 and all(kind in available_policies() for kind in listed_kinds):
         raise ValueError(f"--seal: {seal!r} must be joined by +, not by commas")
     try:
-        told = files.read_text(rules, "utf-8-sig") if rules else ""
+        rules_text = files.read_text(rules, "utf-8-sig") if rules else ""
     except UnicodeDecodeError:
         raise ValueError(f"--rules: {rules} is not UTF-8; {describe_recoding(rules)}") from None
     if seal:
@@ -284,7 +284,7 @@ def sample(
         kinds=[kind.strip() for kind in kinds.split(",")],
         context=context,
         forms=for_,
-        rules=told,
+        rules=rules_text,
         seed=seed,
         force=force,
     )
@@ -400,7 +400,7 @@ def tagger(
     """
     from confide.screening import teaching
 
-    taught = teaching.teach_tagger(
+    outcome = teaching.teach_tagger(
         corpus,
         out,
         labels=labels,
@@ -416,7 +416,7 @@ def tagger(
         progress=True,
     )
     facts = json.loads(files.read_bytes(out / "summary.json"))
-    return CommandResult(facts, [taught.text() if taught else f"{out}: up to date"])
+    return CommandResult(facts, [outcome.text() if outcome else f"{out}: up to date"])
 
 
 def card(
@@ -500,7 +500,7 @@ def screen(
     from confide.reports import screening_page
     from confide.screening.corpus_screening import ScreeningOptions, default_policy
 
-    how = ScreeningOptions(
+    options = ScreeningOptions(
         policy or default_policy(corpus),
         conservative,
         unit,
@@ -515,7 +515,7 @@ def screen(
         outcome = screening_page.screen_into_folder(
             corpus,
             out,
-            how,
+            options,
             labels=labels,
             reveal=reveal,
             force=force,
@@ -579,7 +579,7 @@ def protect(
     """
     from confide.training import secret_plans
 
-    made = secret_plans.make_secret_plan(
+    plan = secret_plans.make_secret_plan(
         corpus,
         out,
         table=secrets,
@@ -597,7 +597,7 @@ def protect(
         force=force,
     )
     lines = [
-        made.text() if made else f"{out}: up to date",
+        plan.text() if plan else f"{out}: up to date",
         f"{out}: plan.json, weights.parquet; private: secrets, holders, names, key",
     ]
     return CommandResult(json.loads(files.read_bytes(out / "plan.json")), lines)

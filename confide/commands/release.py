@@ -143,18 +143,23 @@ def certify(
             force=force,
         )
     verdict = str(value["verdict"])
-    asked = value.get("limits", [])
-    kept = verdict == "holds" and all(row["met"] for row in asked)
-    facts = {"ok": not difference and kept, "id": value["id"], "verdict": verdict, "limits": asked}
+    limit_rows = value.get("limits", [])
+    keeps_promise = verdict == "holds" and all(row["met"] for row in limit_rows)
+    facts = {
+        "ok": not difference and keeps_promise,
+        "id": value["id"],
+        "verdict": verdict,
+        "limits": limit_rows,
+    }
     line = f"{'verified' if verify else out}: {certify.summarise_certificate(value)}"
     if difference:
         line = f"verification failed: {difference}"
     lines = [line]
     if evidence and not difference:
-        shown, _ = certify.name_evidence_files(Path(out).with_suffix(".html"), evidence)
+        evidence_page, _ = certify.name_evidence_files(Path(out).with_suffix(".html"), evidence)
         counts = standards.assemble_evidence(value, evidence)["counts"]
         facts["evidence"] = counts
-        lines += [f"{shown}: {', '.join(f'{n} {status}' for status, n in counts.items())}"]
+        lines += [f"{evidence_page}: {', '.join(f'{n} {status}' for status, n in counts.items())}"]
     return CommandResult(facts | {"difference": difference}, lines)
 
 
@@ -197,19 +202,22 @@ def audit(
     from crtlib.attacks import run_audit
     from crtlib.models.tensor_files import hash_tensors
 
-    places = map(run_audit.find_record, (run, *reference))
-    record, *_ = [place and seal.read_signed(place) for place in places]  # refuses an edited record
+    record_paths = map(run_audit.find_record, (run, *reference))
+    # An edited record is refused.
+    record, *_ = [path and seal.read_signed(path) for path in record_paths]
     ledgers, tensors = attack_ledger.find_ledgers(record), str(hash_tensors(run))
     audited = run_audit.audit_training(
         run, corpus, out, references=reference, claim=claim, guesses=guesses,
         confidence=confidence, seed=seed, force=force,
         enter=partial(attack_ledger.enter_attack, ledgers, "audit", tensors),
     )  # fmt: skip
-    made = len(attack_ledger.list_attacks(ledgers, "audit", tensors))
+    audit_count = len(attack_ledger.list_attacks(ledgers, "audit", tensors))
     lines = audited.lines()
-    if made > 1:
-        lines.append(f"{made} audits of this model were made: a certificate has the largest bound")
-    return CommandResult({"ok": not audited.refuted, **audited.to_json(), "made": made}, lines)
+    if audit_count > 1:
+        count = f"{audit_count} audits of this model were made"
+        lines.append(f"{count}: a certificate has the largest bound")
+    facts = {"ok": not audited.refuted, **audited.to_json(), "made": audit_count}
+    return CommandResult(facts, lines)
 
 
 def report(
@@ -278,8 +286,8 @@ def report(
         )
     if warning := summary.get("warning"):
         print(f"warning: {warning}", file=sys.stderr)
-    shown = {k: "-" if v is None else v for k, v in summary.items() if k != "warning"}
-    lines = [f"{name:>40}  {value}" for name, value in shown.items()]
+    shown_values = {k: "-" if v is None else v for k, v in summary.items() if k != "warning"}
+    lines = [f"{name:>40}  {value}" for name, value in shown_values.items()]
     return CommandResult({"page": page, **summary}, [*lines, str(page)])
 
 
@@ -348,7 +356,7 @@ def account(
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
     check_delta(delta)
-    told: dict[str, Any] = confidentiality.account_training(
+    accounted: dict[str, Any] = confidentiality.account_training(
         epsilon=epsilon,
         noise_multiplier=noise_multiplier,
         noise_delta=delta,
@@ -360,18 +368,21 @@ def account(
         accountant=accountant,
         neighbouring_relation=neighbouring,
     )
-    told["unit"] = unit
-    run = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
+    accounted["unit"] = unit
+    run = SampledGaussian(
+        accounted["sampling_probability"], accounted["noise_multiplier"], accounted["steps"]
+    )
     counts = parse_whole_numbers("secrets_per_person", secrets_per_person)
-    told["by_copies"] = _guesses_by_copies(counts, (run,), 1, told["gamma"], told["delta2"])
+    accounted["by_copies"] = _guesses_by_copies(
+        counts, (run,), 1, accounted["gamma"], accounted["delta2"]
+    )
     if before is not None:
-        told["together"] = _account_with_earlier_runs(told, run, before, counts)
-    lines = _account_lines(told)
-    if told["accountant"] != accountant:
-        other = told["accountant"]
-        note = f"{accountant} has no answer here, or a larger one: the bound is that of {other}"
-        lines.append(note)
-    return CommandResult(told, lines)
+        accounted["together"] = _account_with_earlier_runs(accounted, run, before, counts)
+    lines = _account_lines(accounted)
+    if accounted["accountant"] != accountant:
+        bound = f"the bound is that of {accounted['accountant']}"
+        lines.append(f"{accountant} has no answer here, or a larger one: {bound}")
+    return CommandResult(accounted, lines)
 
 
 def _report_odometer(
@@ -398,12 +409,12 @@ def _report_odometer(
     bill["forgotten"] = registry.count_forgotten_texts(entries[0].corpus) if entries else 0
     lines = []
     for run in bill["runs"]:
-        spent = "unprotected" if run["epsilon"] is None else f"epsilon {run['epsilon']}"
+        spent_text = "unprotected" if run["epsilon"] is None else f"epsilon {run['epsilon']}"
         note = f"  ({run['because']})" if run["because"] else ""
         note += f"  (void: {' '.join(run['void_because'])})" if run["void_because"] else ""
         lines.append(
             f"{run['entry'][:12]}  {run['time']}  {run['state']:<8}  {run['method']:<10} "
-            f"{run['unit']:<8} {spent}{note}"
+            f"{run['unit']:<8} {spent_text}{note}"
         )
     total, unit = bill["together"], bill["unit"]
     lines += [
@@ -411,11 +422,11 @@ def _report_odometer(
         f"          trace rate at most {at_most(total['gamma'])}, public at most "
         f"{at_most(total['delta2'])}",
     ]
-    if old := bill["leave_out_repeats"]:
-        runs = "a run" if old == 1 else f"{old} runs"
+    if run_count := bill["leave_out_repeats"]:
+        runs = "a run" if run_count == 1 else f"{run_count} runs"
         lines.append(f"too little: {runs} of crtlib 0.3, {certifiable_run.UNCOUNTED_REPEATS_NOTE}")
-    if old := bill["unsaid"]:
-        runs = "a run" if old == 1 else f"{old} runs"
+    if run_count := bill["unsaid"]:
+        runs = "a run" if run_count == 1 else f"{run_count} runs"
         lines.append(
             f"not counted: the noise of {runs} of an older crtlib, which did not record whether "
             "the promise was void; strike what nobody ever saw: --strike ENTRY --because WHY"
@@ -470,79 +481,85 @@ def leaver(
 
 
 def _account_with_earlier_runs(
-    told: dict, event: SampledGaussian, folder: Path, counts: list[int]
+    accounted: dict, event: SampledGaussian, folder: Path, counts: list[int]
 ) -> dict[str, Any]:
     """What a certificate of this run adds: all that was spent on the text before, for its unit."""
     from confide import odometer_lines, spending, text_registry
     from confide.release import composed_promise, file_sources, rate_bounds, source_fold
 
-    unit = told["unit"]
+    unit = accounted["unit"]
     check_choice("unit", unit, odometer_lines.PRIVACY_UNITS)
     registry = text_registry.Registry(text_registry.registry_folder())
     spent = rate_bounds.with_current_bounds(
         spending.read_odometer_history(folder, registry)
     ).spent()
-    screening = file_sources.Screening("this", told["gamma"], told["delta2"])
+    screening = file_sources.Screening("this", accounted["gamma"], accounted["delta2"])
     holds = tuple(spent.holds(unit).items())
     run = file_sources.NoisedSource(
-        "this", unit, told["neighbouring_relation"], (event,), screening, holds
+        "this", unit, accounted["neighbouring_relation"], (event,), screening, holds
     )
     fold = source_fold.combine_sources(
         [run, file_sources.ScreenedSource("public steps", screening)]
     )
-    own = composed_promise.compose_promise(
-        fold, spent, delta=told["delta"], accountant=told["accountant"]
+    promise = composed_promise.compose_promise(
+        fold, spent, delta=accounted["delta"], accountant=accounted["accountant"]
     )
-    epsilon, delta = own.random_secret_bound()
+    epsilon, delta = promise.random_secret_bound()
     return {
         "runs": spent.protected_run_count,
         "unprotected": spent.unprotected_run_count,
-        "epsilon": composed_promise.round_bound_up(own.missed_bound()[0]),
-        "gamma": own.gamma,
-        "delta2": own.delta2,
+        "epsilon": composed_promise.round_bound_up(promise.missed_bound()[0]),
+        "gamma": promise.gamma,
+        "delta2": promise.delta2,
         "confidentiality_epsilon": composed_promise.round_bound_up(epsilon),
         "confidentiality_delta": delta,
-        "by_copies": _guesses_by_copies(counts, own.events, own.groups, own.gamma, own.delta2),
+        "by_copies": _guesses_by_copies(
+            counts, promise.events, promise.groups, promise.gamma, promise.delta2
+        ),
     }
 
 
-def _account_lines(told: dict) -> list[str]:
+def _account_lines(accounted: dict) -> list[str]:
     """The lines to print: the numbers, the guarantee they give, and what a person can weigh."""
     from confide.reports.model_card import SAME_PEOPLE_PHRASE
     from crtlib.accounting.guarantees import BoundedRate, Guarantee
 
-    numbers = {k: v for k, v in told.items() if k not in ("by_copies", "together")}
+    numbers = {k: v for k, v in accounted.items() if k not in ("by_copies", "together")}
     # Rounded up: less noise, or rarer sampling, than is printed would have another epsilon.
     bounds = ("epsilon", "delta", "confidentiality_epsilon", "confidentiality_delta", "gamma",
               "noise_multiplier", "sampling_probability")  # fmt: skip
-    plain = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in numbers.items()}
-    plain |= {k: at_most(numbers[k], 6) for k in bounds}
-    lines = [f"{name:>24}  {value}" for name, value in plain.items()]
+    shown_numbers = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in numbers.items()}
+    shown_numbers |= {k: at_most(numbers[k], 6) for k in bounds}
+    lines = [f"{name:>24}  {value}" for name, value in shown_numbers.items()]
     guarantee = Guarantee(
-        told["confidentiality_epsilon"],
-        delta=told["confidentiality_delta"],
-        unit=f"one secret in one {told['unit']}",
-        neighbouring_relation=told["neighbouring_relation"],
-        accountant=told["accountant"],
+        accounted["confidentiality_epsilon"],
+        delta=accounted["confidentiality_delta"],
+        unit=f"one secret in one {accounted['unit']}",
+        neighbouring_relation=accounted["neighbouring_relation"],
+        accountant=accounted["accountant"],
         kind="Bayesian confidentiality",
-        gamma=BoundedRate(told["gamma"]),
-        delta2=BoundedRate(told["delta2"]),
+        gamma=BoundedRate(accounted["gamma"]),
+        delta2=BoundedRate(accounted["delta2"]),
         public="the number of private points",
     )
-    lines += [f"\n{guarantee}", *_copies_lines(told["by_copies"])]
-    if "together" not in told:
+    lines += [f"\n{guarantee}", *_copies_lines(accounted["by_copies"])]
+    if "together" not in accounted:
         return lines
-    both = told["together"]
-    bare = f", and {both['unprotected']} without protection" if both["unprotected"] else ""
-    plural = "" if both["runs"] == 1 else "s"
+    together = accounted["together"]
+    unprotected = ""
+    if together["unprotected"]:
+        unprotected = f", and {together['unprotected']} without protection"
+    plural = "" if together["runs"] == 1 else "s"
     return [
         *lines,
-        f"\ntogether with {both['runs']} earlier run{plural} {SAME_PEOPLE_PHRASE}{bare}:",
-        f"  epsilon {both['epsilon']} of a {told['unit']} in clear at delta {told['delta']:g}",
-        f"  epsilon {both['confidentiality_epsilon']} of a secret at random at delta "
-        f"{at_most(both['confidentiality_delta'])} (trace rate {at_most(both['gamma'])}, public "
-        f"{at_most(both['delta2'])}, as of another screening)",
-        *_copies_lines(both["by_copies"]),
+        f"\ntogether with {together['runs']} earlier run{plural} {SAME_PEOPLE_PHRASE}"
+        f"{unprotected}:",
+        f"  epsilon {together['epsilon']} of a {accounted['unit']} in clear at delta "
+        f"{accounted['delta']:g}",
+        f"  epsilon {together['confidentiality_epsilon']} of a secret at random at delta "
+        f"{at_most(together['confidentiality_delta'])} (trace rate {at_most(together['gamma'])}, "
+        f"public {at_most(together['delta2'])}, as of another screening)",
+        *_copies_lines(together["by_copies"]),
     ]
 
 

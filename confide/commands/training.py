@@ -74,17 +74,17 @@ def train(recipe: recipes.Recipe) -> CommandResult:
 
         with contextlib.suppress(ValueError):  # after a training that diverged
             prompt = "USR: " if trained.facts.get("recurrent") else "Hello"
-            (said,) = generation.generate_text(recipe.out, prompt, max_tokens=40)
-            lines.append(f"it writes: {printable(prompt + said)}")
+            (completion,) = generation.generate_text(recipe.out, prompt, max_tokens=40)
+            lines.append(f"it writes: {printable(prompt + completion)}")
     chose_model = study_of_text.MODEL_OPTIONS & recipe.model_fields_set
     if trained.facts.get("recurrent") and not chose_model:
         device = devices.device_by_name(recipe.device)
         hours = study_of_text.hours_of_smollm2(trained.facts["corpus"]["points"], device)
-        lacks = smollm2.missing_smollm2_packages()
-        of_a_core = " of a core" if device == "cpu" else ""
+        lacking = smollm2.missing_smollm2_packages()
+        core_text = " of a core" if device == "cpu" else ""
         lines.append(
-            f"SmolLM2 with adapters, which has read before, takes about {hours:g} hours{of_a_core} "
-            f"on this text: --core-hours {hours:g}" + (f" ({lacks})" if lacks else "")
+            f"SmolLM2 with adapters, which has read before, takes about {hours:g} hours{core_text} "
+            f"on this text: --core-hours {hours:g}" + (f" ({lacking})" if lacking else "")
         )
     return CommandResult(trained.facts, [*lines, NEXT_COMMAND_HINT.format(recipe.out)])
 
@@ -190,8 +190,8 @@ def run(
 def read_project_settings(folder: Path) -> dict[str, dict[str, Any]]:
     """The settings of each step, in order; ``ValueError`` for one that its command lacks."""
     file = folder / "crtlib.toml"
-    if told := files.why_not_regular(file):
-        raise ValueError(f"{file}: {told}; 'crtlib new {folder}' writes one")
+    if fault := files.why_not_regular(file):
+        raise ValueError(f"{file}: {fault}; 'crtlib new {folder}' writes one")
     try:
         settings = tomllib.loads(files.read_text(file, "utf-8-sig"))
     except UnicodeDecodeError:
@@ -211,44 +211,44 @@ def _check_plain_values(step: str, table: Any) -> None:
     if not isinstance(table, dict):
         raise ValueError(f"crtlib.toml: {step}: must be one table, [{step}]")
     for key, value in table.items():
-        each = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, str | int | float) for one in each):
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(item, str | int | float) for item in values):
             raise ValueError(f"crtlib.toml, [{step}] {key}: must be a text, a number or a list")
     source = table.get("source", [])
     if step == "ingest" and not (
-        isinstance(source, list) and all(isinstance(one, str) for one in source)
+        isinstance(source, list) and all(isinstance(item, str) for item in source)
     ):
         raise ValueError("crtlib.toml, [ingest] source: must be a list of names of files")
 
 
 def _check_step(step: str, settings: dict[str, dict[str, Any]]) -> None:
     """Refuse what the step's command would refuse, before the first step."""
-    where = f"crtlib.toml, [{step}]"
-    if talk := {"json", "quiet"} & settings[step].keys():
-        raise ValueError(f"{where} {min(talk)}: is an option of 'crtlib run'")
+    label = f"crtlib.toml, [{step}]"
+    if output_options := {"json", "quiet"} & settings[step].keys():
+        raise ValueError(f"{label} {min(output_options)}: is an option of 'crtlib run'")
     try:
         STEP_PROGRAM.bind_line(_step_words(step, settings))
     except Exception as error:
         if (refused := cli.describe_failure(error)) is None:
             raise
-        key, given = refused.where, ""
+        key, value = refused.where, ""
         if key.startswith("--"):  # a key of the table is meant, and not an option that was typed
-            key, _, given = key[2:].partition(" ")
-        told = " ".join(
-            part for part in (where, key.replace("-", "_"), given and f"= {given}") if part
+            key, _, value = key[2:].partition(" ")
+        place = " ".join(
+            part for part in (label, key.replace("-", "_"), value and f"= {value}") if part
         )
         hint = refused.hint.replace("--", "")
-        raise ValueError(f"{told}: {refused.what}" + (f"; {hint}" if hint else "")) from None
+        raise ValueError(f"{place}: {refused.what}" + (f"; {hint}" if hint else "")) from None
 
 
-def command_words(command: str, settings: dict[str, Any], places: list[str]) -> list[str]:
+def command_words(command: str, settings: dict[str, Any], arguments: list[str]) -> list[str]:
     """The words of a command line."""
-    line = [*command.split(), *places]
+    line = [*command.split(), *arguments]
     for key, value in settings.items():
         option = "--" + key.replace("_", "-")
-        each = value if isinstance(value, list) else [value]
-        for one in each:
-            line += [option] if one is True else [] if one is False else [option, str(one)]
+        values = value if isinstance(value, list) else [value]
+        for item in values:
+            line += [option] if item is True else [] if item is False else [option, str(item)]
     return line
 
 
@@ -260,14 +260,16 @@ def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
     if step == "tagger" and EARLIER_FOLDER.is_dir():
         from confide.labels import label_tasks
 
-        before = sorted(EARLIER_FOLDER.glob("*/labels"), key=lambda path: int(path.parent.name))
-        read = [path for path in before if "first" in label_tasks.read_label_facts(path)]
-        labels += [word for path in read for word in ("--labels", str(path))]
+        earlier_labels = sorted(
+            EARLIER_FOLDER.glob("*/labels"), key=lambda path: int(path.parent.name)
+        )
+        read = [path for path in earlier_labels if "first" in label_tasks.read_label_facts(path)]
+        labels += [argument for path in read for argument in ("--labels", str(path))]
     if step == "train":
         (recipe, *_), _ = recipes.choose_recipe(table)
         if "screen" in settings or "labels" not in recipe.model_fields:
             labels = []  # the labels have judged already, or there is no policy
-    places = {
+    fixed_arguments = {
         "ingest": [*table.pop("source", []), "--out", "corpus", "--force"],
         "label": ["corpus", "--out", "labels"],
         "tagger": ["corpus", *labels, "--out", "tagger", "--force"],
@@ -276,7 +278,7 @@ def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
         "report": ["model", "--corpus", text, "--out", "report", "--force"],
         "certify": ["model", "--out", "certificate.html", "--force"],
     }
-    return command_words("label sample" if step == "label" else step, table, places[step])
+    return command_words("label sample" if step == "label" else step, table, fixed_arguments[step])
 
 
 def _describe_later_months(settings: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -322,12 +324,12 @@ def _run_step(
     if stamps.get(step) == stamp:
         yield f"{step}: up to date"
         return STEP_UP_TO_DATE
-    begun = f"{step} begun"
+    begun_key = f"{step} begun"
     finished = outputs.find_marker(line[line.index("--out") + 1]) is not None
-    killed_before_its_stamp = step == "train" and finished and stamps.get(begun) == stamp
+    killed_before_its_stamp = step == "train" and finished and stamps.get(begun_key) == stamp
     if not killed_before_its_stamp:
         if not finished:
-            _write_stamps(stamps | {begun: stamp})
+            _write_stamps(stamps | {begun_key: stamp})
         facts["ok"] &= yield from _run_command(line)
     _write_stamps(stamps | {step: stamp})
     return STEP_DONE
@@ -366,32 +368,32 @@ def _run_label_step(
     from confide.release import void_reasons
 
     text = text_registry.register_text("corpus")
-    drawn = outputs.find_marker("labels") is not None
-    if drawn and text != label_tasks.read_label_facts("labels")["corpus"]:
+    is_drawn = outputs.find_marker("labels") is not None
+    if is_drawn and text != label_tasks.read_label_facts("labels")["corpus"]:
         if not new_text:
             raise ValueError(f"label: corpus is not the text that labels was drawn from; {ANEW}")
-        drawn = False
-    if not drawn and certifies and (void := void_reasons.reason_before_training("corpus", text)):
+        is_drawn = False
+    if not is_drawn and certifies and (void := void_reasons.reason_before_training("corpus", text)):
         raise ValueError(
             f"label: a certificate would be void: {void} Without [certify] the steps go on"
         )
-    if not drawn and outputs.find_marker("labels") is not None:
+    if not is_drawn and outputs.find_marker("labels") is not None:
         yield f"what was made from the earlier text is in {_put_aside('labels')}; its labels teach"
-    if not drawn:
+    if not is_drawn:
         yield from _run_command(line)
-    about = label_tasks.read_label_facts("labels")
-    mine = None, label_tasks.name_label_page(about, "first")
+    label_facts = label_tasks.read_label_facts("labels")
+    own_pages = None, label_tasks.name_label_page(label_facts, "first")
     exports = {
         outputs.hash_tree(path): path
         for path in sorted(Path().glob("labels-*.json"))
-        if imports.exported_page(path) in mine
+        if imports.exported_page(path) in own_pages
     }
-    if "first" in about:
+    if "first" in label_facts:
         _refuse_other_exports(exports)
         yield "labels: up to date"
         return STEP_UP_TO_DATE
     if not exports:
-        turns = about["judge"] + about["teach"]
+        turns = label_facts["judge"] + label_facts["teach"]
         yield f"labels: {turns:,} turns wait in labels/page.html; then 'crtlib run' again"
         return STEP_WAITS
     if len(exports) > 1:
@@ -446,9 +448,9 @@ def _put_aside(last: str) -> Path:
         number += 1
     aside = EARLIER_FOLDER / str(number)
     aside.mkdir(parents=True, exist_ok=True)
-    made = {path: None for name in MADE_OF_A_TEXT for path in sorted(Path().glob(name))}
-    made.pop(Path(last), None)
-    for path in [*made, Path(last)]:
+    made_paths = {path: None for name in MADE_OF_A_TEXT for path in sorted(Path().glob(name))}
+    made_paths.pop(Path(last), None)
+    for path in [*made_paths, Path(last)]:
         path.rename(aside / path.name)
     return aside
 
@@ -460,7 +462,7 @@ def _run_command(line: list[str]) -> Generator[str, None, bool]:
         answer = STEP_PROGRAM.bind_line(line)()
         yield from answer.lines
     except OptionWouldHelp as error:
-        are = "it is a key" if len(error.names) == 1 else "these are keys"
+        keys_text = "it is a key" if len(error.names) == 1 else "these are keys"
         keys = " and ".join(error.names)
-        raise ValueError(f"{error}; in crtlib.toml {are} of [{line[0]}]: {keys}") from None
+        raise ValueError(f"{error}; in crtlib.toml {keys_text} of [{line[0]}]: {keys}") from None
     return bool(answer.facts.get("ok", True))

@@ -31,14 +31,14 @@ def write_forms(
     folder: Path,
     tasks: Sequence[LabelTask],
     flags: PrefilledSpans,
-    about: Mapping,
+    facts: Mapping,
 ) -> list[str]:
     """Write the tasks into ``folder`` in some of the ``LABEL_FORMS``; return the file names."""
     texts: dict[str, str] = {}
     check_label_forms(forms)
     for form in forms:
         if form == "page":
-            texts["page.html"] = render_labelling_page(tasks, flags, about)
+            texts["page.html"] = render_labelling_page(tasks, flags, facts)
         elif form == "jsonl":
             lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in json_records(tasks, flags)]
             text = "".join(lines)  # some tools end lines at these too
@@ -47,7 +47,7 @@ def write_forms(
         else:
             studio = json.dumps(labelstudio_tasks(tasks, flags), ensure_ascii=False, indent=1)
             texts["labelstudio.json"] = studio
-            texts["labelstudio.xml"] = labelstudio_config(about["kinds"])
+            texts["labelstudio.xml"] = labelstudio_config(facts["kinds"])
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="")
     return list(texts)
@@ -55,18 +55,18 @@ def write_forms(
 
 def labelstudio_tasks(tasks: Sequence[LabelTask], flags: PrefilledSpans) -> list[dict[str, Any]]:
     """The tasks for Label Studio, with predictions if there are flags."""
-    made = []
-    place = {"from_name": "label", "to_name": "text", "type": "labels"}
+    studio_tasks = []
+    form_fields = {"from_name": "label", "to_name": "text", "type": "labels"}
     for t in tasks:
         values = [
             {"start": s.start, "end": s.end, "text": t.text[s.start : s.end], "labels": [s.kind]}
             for s in flags.get(t.task, ())
         ]
-        result = [place | {"value": value} for value in values]
+        result = [form_fields | {"value": value} for value in values]
         predictions = [{"model_version": "policy", "result": result}] if result else []
-        data = {"task": t.task, "text": t.text, "before": t.before, "after": t.after}
-        made.append({"data": data, "predictions": predictions})
-    return made
+        task_fields = {"task": t.task, "text": t.text, "before": t.before, "after": t.after}
+        studio_tasks.append({"data": task_fields, "predictions": predictions})
+    return studio_tasks
 
 
 def labelstudio_config(kinds: Sequence[str]) -> str:
@@ -93,7 +93,7 @@ def json_records(tasks: Sequence[LabelTask], flags: PrefilledSpans) -> list[dict
 
 
 def render_labelling_page(
-    tasks: Sequence[LabelTask], flags: PrefilledSpans, about: Mapping[str, Any]
+    tasks: Sequence[LabelTask], flags: PrefilledSpans, facts: Mapping[str, Any]
 ) -> str:
     """The labelling page: one self-contained file that needs no network."""
     script, style = (read_package_file(name, LABEL_TEMPLATES) for name in ("label.js", "label.css"))
@@ -101,12 +101,12 @@ def render_labelling_page(
         "label.html",
         LABEL_TEMPLATES,
         data={
-            "labels": about["labels"],
-            "kinds": about["kinds"],
+            "labels": facts["labels"],
+            "kinds": facts["kinds"],
             "tasks": json_records(tasks, flags),
         },
-        rules=about.get("rules", ()),
-        role=about.get("role", "first"),
+        rules=facts.get("rules", ()),
+        role=facts.get("role", "first"),
         hashes={"script": _csp_hash(script), "style": _csp_hash(style)},
         **{"script": Markup(script), "style": Markup(style)},
     )

@@ -95,18 +95,18 @@ def open_label_registry(
     """
     path = text_registry.registry_folder() / "labels.sqlite"
     registry = text_registry.Registry(path.parent)
-    made = registry.has_made(path.name)  # first: another process may be making it
+    was_made = registry.has_made(path.name)  # first: another process may be making it
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.check_owned(path.parent)
-    if not path.exists() and made:  # and nothing is created through a dangling link
+    if not path.exists() and was_made:  # and nothing is created through a dangling link
         raise registry.lost(path.name)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with open_connection(path) as base:
-        if made and not base.execute(HAS_DRAWN_SQL).fetchone():
+        if was_made and not base.execute(HAS_DRAWN_SQL).fetchone():
             raise registry.lost(path.name)
         base.executescript(f"BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
-        before = base.execute("SELECT 1 FROM drawn WHERE labels = ?", (facts["labels"],))
-        if not before.fetchone():
+        entered = base.execute("SELECT 1 FROM drawn WHERE labels = ?", (facts["labels"],))
+        if not entered.fetchone():
             (n,) = base.execute("SELECT count(*) FROM drawn").fetchone()  # grows with each set
             seals = ((policy, n) for policy in facts.get("sealed", ()))
             base.executemany("INSERT OR IGNORE INTO sealed VALUES (?, ?)", seals)
@@ -116,7 +116,7 @@ def open_label_registry(
             base.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?)", people)
         yield base
         base.execute("COMMIT")  # without it, closing the connection undoes all
-    if not made:
+    if not was_made:
         registry.note_made(path.name)
 
 
@@ -153,13 +153,14 @@ def register_judged_pairs(
         corpus_sha256
     )
     with open_label_registry(facts, drawn) as base:
-        every = [(facts["labels"], *row, corpus_sha256) for row in rows]
-        base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
-        found = base.execute(JUDGED_PAIRS_SQL, (json.dumps([*texts]), facts["labels"])).fetchall()
-        sets = json.dumps([*{name for name, *_ in found} | {facts["labels"]}])
+        judged_rows = [(facts["labels"], *row, corpus_sha256) for row in rows]
+        base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", judged_rows)
+        parameters = json.dumps([*texts]), facts["labels"]
+        judged_pairs = base.execute(JUDGED_PAIRS_SQL, parameters).fetchall()
+        sets = json.dumps([*{name for name, *_ in judged_pairs} | {facts["labels"]}])
         (replaced,) = base.execute(REPLACED_READINGS_SQL, (sets,)).fetchone()
-    judging = {name for name, pi, _ in found if pi} | {facts["labels"]}
-    return sum(bool(pi) or name not in judging for name, pi, _ in found) + int(replaced)
+    judging = {name for name, pi, _ in judged_pairs if pi} | {facts["labels"]}
+    return sum(bool(pi) or name not in judging for name, pi, _ in judged_pairs) + int(replaced)
 
 
 def hash_asked_people(corpus_sha256: str, user: str, dialogue_id: str) -> list[str]:
@@ -216,8 +217,8 @@ def has_forgotten_draws(corpus_sha256: str) -> bool:
     if not path.is_file():
         return False
     with open_connection(path) as base:
-        made = base.execute(HAS_DRAWN_SQL).fetchone()
-        return bool(made and base.execute(HAS_FORGOTTEN_SQL, (corpus_sha256,)).fetchone())
+        has_drawn = base.execute(HAS_DRAWN_SQL).fetchone()
+        return bool(has_drawn and base.execute(HAS_FORGOTTEN_SQL, (corpus_sha256,)).fetchone())
 
 
 def count_other_sets(labels: str, corpus_sha256: str) -> int:
@@ -227,8 +228,8 @@ def count_other_sets(labels: str, corpus_sha256: str) -> int:
         corpus_sha256
     )
     with open_label_registry({"labels": labels}, ()) as base:
-        (found,) = base.execute(OTHER_SETS_SQL, (json.dumps([*texts]), labels)).fetchone()
-    return int(found)
+        (count,) = base.execute(OTHER_SETS_SQL, (json.dumps([*texts]), labels)).fetchone()
+    return int(count)
 
 
 def register_reading(labels: str, reading: str, *, is_last: bool = True) -> None:
@@ -267,10 +268,10 @@ def register_marks(
         test_a_reading_that_was_replaced_is_said_and_counts``.
     """
     with open_label_registry({"labels": labels}, ()) as base:
-        known = "SELECT task, marked FROM marks_of_turns WHERE (labels, role) = (?, ?)"
-        before = base.execute(known, (labels, role)).fetchall()
+        known_marks_sql = "SELECT task, marked FROM marks_of_turns WHERE (labels, role) = (?, ?)"
+        earlier_marks = base.execute(known_marks_sql, (labels, role)).fetchall()
         last = base.execute(LAST_READING_SQL, (labels,)).fetchone()
-        if last and any(marked.get(task, mark) != mark for task, mark in before):
+        if last and any(marked.get(task, mark) != mark for task, mark in earlier_marks):
             base.execute("INSERT OR IGNORE INTO replaced VALUES (?, ?)", (labels, *last))
         rows = ((labels, role, task, turns[task], mark) for task, mark in marked.items())
         base.executemany("INSERT OR IGNORE INTO marks_of_turns VALUES (?, ?, ?, ?, ?)", rows)
@@ -281,8 +282,8 @@ def count_replaced_turns(labels: str) -> int:
     other marks, in this set or in another one with the same words (:func:`register_marks`). That
     reading is in no count."""
     with open_label_registry({"labels": labels}, ()) as base:
-        (found,) = base.execute(OTHERWISE_READ_SQL, (labels,)).fetchone()
-    return int(found)
+        (count,) = base.execute(OTHERWISE_READ_SQL, (labels,)).fetchone()
+    return int(count)
 
 
 def were_read_since(labels: str, reading: str | None) -> bool:
@@ -322,16 +323,16 @@ class ReadBeforeSeal:
 
 def read_before_seal(folder: str | os.PathLike, policies: Sequence[str]) -> ReadBeforeSeal:
     """What was drawn before all of these ``policies`` (hashes) were sealed."""
-    drawn = read_tasks(folder)
+    tasks = read_tasks(folder)
     with open_label_registry(
-        read_label_facts(folder), [hash_turn_text(t.text) for t in drawn]
+        read_label_facts(folder), [hash_turn_text(t.text) for t in tasks]
     ) as base:
         sealed = dict(base.execute("SELECT policy, n FROM sealed"))
         first = dict(base.execute("SELECT task, min(n) FROM drawn GROUP BY task"))
         people = base.execute(ASKED_PEOPLE_SQL).fetchall()
     last = max((sealed.get(policy, math.inf) for policy in policies), default=-1)
     return ReadBeforeSeal(  # a forgotten turn may have been drawn at any time
-        frozenset(t.task for t in drawn if first.get(hash_turn_text(t.text), 0) <= last),
+        frozenset(t.task for t in tasks if first.get(hash_turn_text(t.text), 0) <= last),
         frozenset(person for person, n in people if n <= last),
     )
 
@@ -347,18 +348,18 @@ def format_drawn_summary(summary: Mapping[str, Any]) -> str:
         for x in (0, 3, 10, 30)
         if x <= n
     }
-    few = total >= summary["users"] and expected < 0.9 * summary["secrets"]
+    has_too_few = total >= summary["users"] and expected < 0.9 * summary["secrets"]
     hours = total * SECONDS_PER_TURN / 3600
-    who = "users" if summary["by"] == "user" else "conversations"
+    noun = "users" if summary["by"] == "user" else "conversations"
     return fill_page(
         "drawn.txt",
         LABEL_TEMPLATES,
         **summary,
         n=n,
-        who=who,
+        who=noun,
         hours=hours,
         bounds=bounds,
         confidence=100 * confidence,
-        few=few,
+        few=has_too_few,
         expected=expected,
     )

@@ -60,12 +60,12 @@ def assume_of_labels(record: Mapping[str, Any]) -> list[Assumption]:
     (:func:`crtlib.screening.policy_digests.check_policy_files_known`)."""
     assumed = []
     labels = record["labels"] or {}
-    given = labels.get("drawn") == "given"
-    if given:
+    labels_are_given = labels.get("drawn") == "given"
+    if labels_are_given:
         assumed.append(Assumption("labels_given"))
     if "again" in record["rates"]["trace"]:
         assumed.append(Assumption("two_readers"))
-    if not given:
+    if not labels_are_given:
         parts = [part for row in record["policies"].values() for part in row["name"].split("+")]
         packages = dict.fromkeys(part for part in parts if not is_builtin(part))
         assumed += [Assumption("package_unchanged", policy) for policy in packages]

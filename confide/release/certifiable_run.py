@@ -69,8 +69,8 @@ class TrainingRecord(BaseModel):
 
     @model_validator(mode="after")
     def _names_the_labels_of_its_rates(self) -> TrainingRecord:
-        counted = any(row.get("how") == "one_per_cluster" for row in self.rates.values())
-        if counted and self.labels is None:
+        has_counted_rates = any(row.get("how") == "one_per_cluster" for row in self.rates.values())
+        if has_counted_rates and self.labels is None:
             raise ValueError("labels: must be those of the rates")
         return self
 
@@ -132,24 +132,25 @@ def read_certifiable_run(
         bytes.fromhex(record["key"])
     except (ValidationError, ValueError):
         raise ValueError(f"{path}: is damaged, or of another version of crtlib") from None
-    ours, public = record["odometer"], str(record["public_key"])
-    own, void_reasons = FilesPromise("none"), []
-    mine = {p.resolve() for p in replaced}
-    for written in mine:
+    odometer_record, public = record["odometer"], str(record["public_key"])
+    files_promise, void_reasons = FilesPromise("none"), []
+    replaced_paths = {p.resolve() for p in replaced}
+    for written in replaced_paths:
         files.remove_stale_parts(written)
     try:
         released = released_folder.read_release(folder)
-        altered = [n for n in released.altered if folder.resolve() / n not in mine]
-        own = source_fold.combine_sources(released.sources, altered)
-        if own.screening == outputs.with_keyed_hashes(
-            ours["screening"], bytes.fromhex(record["key"])
+        altered = [n for n in released.altered if folder.resolve() / n not in replaced_paths]
+        files_promise = source_fold.combine_sources(released.sources, altered)
+        if files_promise.screening == outputs.with_keyed_hashes(
+            odometer_record["screening"], bytes.fromhex(record["key"])
         ):
-            own = replace(own, screening=ours["screening"])  # the name in the odometer
-        if (released.run, released.key) != (ours["run"], public):
+            # The name in the odometer.
+            files_promise = replace(files_promise, screening=odometer_record["screening"])
+        if (released.run, released.key) != (odometer_record["run"], public):
             void_reasons.append("The files are from another run than the record.")
     except ValueError as error:
         void_reasons.append(f"What was released is not known ({str(error).rpartition('/')[2]}).")
-    home = Path(odometer_folder) if odometer_folder is not None else Path(ours["folder"])
+    home = Path(odometer_folder) if odometer_folder is not None else Path(odometer_record["folder"])
     corpus, registry = (
         record["corpus"]["sha256"],
         text_registry.Registry(text_registry.registry_folder()),
@@ -158,16 +159,16 @@ def read_certifiable_run(
     try:
         entries = odometer.read_entries(home)
         odometer.check_odometer_corpus(home, entries, corpus)
-        if ours["entry"] not in {e.entry for e in entries}:
+        if odometer_record["entry"] not in {e.entry for e in entries}:
             raise ValueError("odometer: the entries of this run are missing")
-        known = spending.read_odometer_history(home, registry, ours["run"])
-        spent = known.spent(ours["run"])
-        if set(ours.get("before", "").split()) - {e.run for e in known.entries}:
+        history = spending.read_odometer_history(home, registry, odometer_record["run"])
+        spent = history.spent(odometer_record["run"])
+        if set(odometer_record.get("before", "").split()) - {e.run for e in history.entries}:
             void_reasons.append(
                 "Earlier runs that were known when it was trained are not known here."
             )
-        lines = [e for e in (*registry.entries(), *entries) if e.run == ours["run"]]
-        void_reasons += _check_odometer_lines(lines, own, record)
+        lines = [e for e in (*registry.entries(), *entries) if e.run == odometer_record["run"]]
+        void_reasons += _check_odometer_lines(lines, files_promise, record)
         key = seal.ensure_signing_key(home) if (home / seal.SIGNING_KEY_FILE).is_file() else None
         if key is None or key.public_key().public_bytes_raw().hex() != public:
             void_reasons.append("The record is not signed by the key beside the odometer.")
@@ -175,25 +176,31 @@ def read_certifiable_run(
         raise_machine_fault(error)
         text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
         void_reasons.append(f"What was spent before is not known ({text.replace(f'{home} ', '')}).")
-    return CertifiableRun(folder, record, own, spent, tuple(void_reasons), key)
+    return CertifiableRun(folder, record, files_promise, spent, tuple(void_reasons), key)
 
 
 def _check_odometer_lines(
-    lines: Sequence[odometer_lines.OdometerEntry], own: FilesPromise, record: Mapping[str, Any]
+    lines: Sequence[odometer_lines.OdometerEntry],
+    files_promise: FilesPromise,
+    record: Mapping[str, Any],
 ) -> list[str]:
     """Where a run's last odometer line, or the model or the steps in any of its lines, contradict
     the files or the record; a sentence each."""
-    line, one = lines[-1], record["model"]["sha256"]
-    if line.leaves_out_repeats and own.kind != "none":
+    line, model_hash = lines[-1], record["model"]["sha256"]
+    if line.leaves_out_repeats and files_promise.kind != "none":
         return [f"It was trained by crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}: train it again."]
-    other = [e.model for e in lines if e.state == "finished" and e.model != one]
-    same: list[tuple[str, Any, Any]] = [("model", [line.model, *other], [one])]
-    same += [("trials", line.trials, record["searched"]["trials"])]
-    if own.events and line.events is not None:
-        same += [("events", spending.most_steps(lines), own.events), ("unit", line.unit, own.unit),
-                 ("relation", line.relation, own.neighbouring_relation),
-                 ("trace rate", line.gamma, own.gamma)]  # fmt: skip
-        same += [("public rate", line.delta2, own.delta2)] if own.delta2 else []
+    other_models = [e.model for e in lines if e.state == "finished" and e.model != model_hash]
+    compared: list[tuple[str, Any, Any]] = [("model", [line.model, *other_models], [model_hash])]
+    compared += [("trials", line.trials, record["searched"]["trials"])]
+    if files_promise.events and line.events is not None:
+        compared += [
+            ("events", spending.most_steps(lines), files_promise.events),
+            ("unit", line.unit, files_promise.unit),
+            ("relation", line.relation, files_promise.neighbouring_relation),
+            ("trace rate", line.gamma, files_promise.gamma),
+        ]
+        if files_promise.delta2:
+            compared.append(("public rate", line.delta2, files_promise.delta2))
     return [
-        f"The odometer disagrees about the {name} of this run." for name, a, b in same if a != b
+        f"The odometer disagrees about the {name} of this run." for name, a, b in compared if a != b
     ]

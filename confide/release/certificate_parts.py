@@ -167,15 +167,17 @@ def is_every_guess_right(guesses: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
     return all(row["at_most"] >= NO_PROMISE for rows in guesses.values() for row in rows)
 
 
-def list_not_promised(unit: str, own: FilesPromise) -> list[str]:
+def list_not_promised(unit: str, files_promise: FilesPromise) -> list[str]:
     """What no promise for this unit, and of the kind of these files, covers, a clause each. The
     note on the relation of epsilon is left out for a plan: it has no epsilon, and its promise is
     about exchanging a secret whatever its relation."""
-    of_removal = own.neighbouring_relation == "add_or_remove" and own.plan is None
+    is_of_removal = (
+        files_promise.neighbouring_relation == "add_or_remove" and files_promise.plan is None
+    )
     return [
         *NOT_PROMISED,
         *([CUT_CONVERSATIONS_NOTE] if unit == "dialogue" else []),
-        *([REMOVAL_RELATION_NOTE] if of_removal else []),
+        *([REMOVAL_RELATION_NOTE] if is_of_removal else []),
     ]
 
 
@@ -188,11 +190,11 @@ def _list_treated_as_public(
         Every setting that depends on the text is either declared or stated to be known. Test:
         ``tests/release/test_advise.py::test_a_choice_that_reads_the_text_is_treated_as_known``.
     """
-    known = [*record["treated_as_public"], *ALWAYS_KNOWN]
-    known += list_known_of_earlier_models(spent, known, record["corpus"]["sha256"])
+    public_facts = [*record["treated_as_public"], *ALWAYS_KNOWN]
+    public_facts += list_known_of_earlier_models(spent, public_facts, record["corpus"]["sha256"])
     if max(promise.groups, default=1) > 1:
-        known.append(f"how many messages one {record['unit']} holds")
-    return known
+        public_facts.append(f"how many messages one {record['unit']} holds")
+    return public_facts
 
 
 def _describe_spending(
@@ -202,10 +204,13 @@ def _describe_spending(
     those that it started from, of the same kind as the whole promise. Hashes of odometer lines are
     keyed: a plain one reveals something about the text to anybody who knows the rest of the line.
     """
-    alone = replace(trained, spent=spent.of_ancestors()).promise()
-    of_any_one = promise.kind != BAYESIAN_KIND  # as in the sentence that prints it
+    promise_alone = replace(trained, spent=spent.of_ancestors()).promise()
+    if promise.kind == BAYESIAN_KIND:  # as in the sentence that prints it
+        bound_alone = promise_alone.random_secret_bound()
+    else:
+        bound_alone = promise_alone.missed_bound()
     return {
-        "alone": pair_as_json(alone.missed_bound() if of_any_one else alone.random_secret_bound()),
+        "alone": pair_as_json(bound_alone),
         "unprotected": spent.unprotected_run_count,
         "runs": spent.protected_run_count,
         "elsewhere": len(spent.runs_on_other_texts),
@@ -218,26 +223,27 @@ def _describe_spending(
 
 
 def declarations_as_json(
-    every: Iterable[file_sources.DeclaredSource | file_sources.StoppedSource],
+    declarations: Iterable[file_sources.DeclaredSource | file_sources.StoppedSource],
 ) -> list[dict[str, Any]]:
     """Values that are declared public, as a certificate lists them."""
     return [
-        {"of": d.of, "value": d.value, "bits": float(round_up_to_figures(d.bits))} for d in every
+        {"of": d.of, "value": d.value, "bits": float(round_up_to_figures(d.bits))}
+        for d in declarations
     ]
 
 
 def declare_of_earlier_models(spent: spending.SpentBudget) -> list[dict[str, Any]]:
     """What was declared public for the earlier models that the promise covers. Each declaration
     counts, even if two have the same value."""
-    every = (row for e in spent.private for row in e.declared)
-    return [{**row, "of": row["of"] + OF_AN_EARLIER_MODEL} for row in every]
+    declarations = (row for e in spent.private for row in e.declared)
+    return [{**row, "of": row["of"] + OF_AN_EARLIER_MODEL} for row in declarations]
 
 
 def list_known_of_earlier_models(
-    spent: spending.SpentBudget, own: Sequence[str], corpus: str
+    spent: spending.SpentBudget, own_facts: Sequence[str], corpus: str
 ) -> list[str]:
     """What the earlier models that the promise covers treated as known, except what this model
-    treats as known too (``own``) if they read the same text.
+    treats as known too (``own_facts``) if they read the same text.
 
     Guarantee:
         What a report on an earlier model revealed about the text is listed as known, although the
@@ -248,7 +254,7 @@ def list_known_of_earlier_models(
         fact
         for e in spent.private
         for fact in (*e.treated_as_public, EARLIER_REPORTS_NOTE)
-        if fact not in own or e.corpus != corpus
+        if fact not in own_facts or e.corpus != corpus
     ]
     return list(dict.fromkeys(f"of an earlier model: {fact}" for fact in facts))
 
@@ -261,17 +267,19 @@ def average_rates(promise: ComposedPromise, record: Mapping[str, Any]) -> FloatP
     is 1, which would void what the other bounds promise."""
     labels = record["labels"] or {}
     trace, public = (record["rates"][name] for name in ("trace", "public"))
-    alone = (
+    is_alone = (
         promise.gamma == promise.files_promise.gamma == trace["upper"]
         and promise.delta2 == promise.files_promise.delta2
     )
-    counted = all(recompute_bound(row, labels) == row["upper"] for row in (trace, public))
-    alone &= counted and "again" not in trace  # no turn was read twice
-    if labels.get("drawn") != "at_random" or not labels.get("others") or not alone:
+    follows_from_counts = all(
+        recompute_bound(row, labels) == row["upper"] for row in (trace, public)
+    )
+    is_alone &= follows_from_counts and "again" not in trace  # no turn was read twice
+    if labels.get("drawn") != "at_random" or not labels.get("others") or not is_alone:
         return None
-    means = [
+    mean_rates = [
         exchangeable_rate(row["count"], row["of"], policy_pairs=labels["judged"])
         for row in (trace, public)
     ]
-    pair = means[0], means[1] if promise.delta2 else 0.0
+    pair = mean_rates[0], mean_rates[1] if promise.delta2 else 0.0
     return None if 1.0 in pair else pair

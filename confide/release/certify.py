@@ -151,8 +151,8 @@ def _build_signed_certificate(
     parts: Mapping[str, Any], trained: CertifiableRun, audience: str, page_name: str
 ) -> tuple[dict[str, Any], str]:
     """The certificate, signed if the odometer has a key, and its page, whose hash it contains."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    certificate = certificate_pages.assemble_certificate(parts, issued=now.replace("+00:00", "Z"))
+    issued = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    certificate = certificate_pages.assemble_certificate(parts, issued=issued)
     if trained.key:
         certificate["public_key"] = trained.key.public_key().public_bytes_raw().hex()
     page_html = _render_certificate(certificate, trained, audience, page_name)
@@ -169,15 +169,15 @@ def _order_files(
     """The files to write, each with its text and mode, in the order in which they take their names.
     The JSON is last: once it is there, so are all others. If the page is inside the model's folder,
     the signed list of the release is extended by these files, and comes just before the JSON."""
-    holds = certificate["verdict"] == "holds"
-    mode = outputs.PUBLIC_FILE_MODE if holds else outputs.PRIVATE_FILE_MODE
+    promise_holds = certificate["verdict"] == "holds"
+    mode = outputs.PUBLIC_FILE_MODE if promise_holds else outputs.PRIVATE_FILE_MODE
     certificate_json = json.dumps(certificate, indent=1, allow_nan=False) + "\n"
     texts = {**pages, page.with_suffix(".json"): certificate_json}
     contents = [(path, text, mode) for path, text in texts.items()]
     folder, release_list = trained.folder, trained.folder / seal.RELEASE_FILE
     if folder.resolve() in page.resolve().parents and trained.key and release_list.is_file():
-        inside = {path.resolve(): text.encode() for path, text in texts.items()}
-        longer_list = released_folder.list_more_files(folder, inside, trained.key)
+        listed_files = {path.resolve(): text.encode() for path, text in texts.items()}
+        longer_list = released_folder.list_more_files(folder, listed_files, trained.key)
         if longer_list is not None:
             contents.insert(-1, (release_list, longer_list, outputs.PUBLIC_FILE_MODE))
     return contents
@@ -196,10 +196,10 @@ def _render_evidence_files(
     """The two files of :func:`name_evidence_files`, rendered from a certificate."""
     evidence_page, evidence_json = name_evidence_files(page, standard)
     evidence = standards.assemble_evidence(certificate, standard)
-    words = ["crtlib", "certify", Path(model).resolve().name, "--out", page.name]
-    again = shlex.join([*words, "--evidence", standard])
+    arguments = ["crtlib", "certify", Path(model).resolve().name, "--out", page.name]
+    command = shlex.join([*arguments, "--evidence", standard])
     return {
-        evidence_page: standards.render_evidence_page(evidence, f"{again} --verify"),
+        evidence_page: standards.render_evidence_page(evidence, f"{command} --verify"),
         evidence_json: json.dumps(evidence, indent=1, allow_nan=False) + "\n",
     }
 
@@ -233,8 +233,8 @@ def _render_certificate(
 
 def summarise_certificate(certificate: Mapping[str, Any]) -> str:
     """A certificate in one line, for a terminal."""
-    if beyond := [row["limit"] for row in certificate.get("limits", ()) if not row["met"]]:
-        return f"does not meet your limits: {', '.join(beyond)}; {_verdict_line(certificate)}"
+    if unmet := [row["limit"] for row in certificate.get("limits", ()) if not row["met"]]:
+        return f"does not meet your limits: {', '.join(unmet)}; {_verdict_line(certificate)}"
     return (
         f"meets your limits; {_verdict_line(certificate)}"
         if certificate.get("limits")
@@ -244,25 +244,26 @@ def summarise_certificate(certificate: Mapping[str, Any]) -> str:
 
 def _verdict_line(certificate: Mapping[str, Any]) -> str:
     if certificate["verdict"] != "holds":
-        why = " ".join(certificate["void_because"])
-        bare = certificate["verdict"] == "none"
-        return f"no promise: {why or 'the method adds no noise'}" if bare else why
-    guarantee, before = certificate["guarantee"], certificate["spent_before"]["runs"]
+        reasons = " ".join(certificate["void_because"])
+        if certificate["verdict"] == "none":
+            return f"no promise: {reasons or 'the method adds no noise'}"
+        return reasons
+    guarantee, earlier_runs = certificate["guarantee"], certificate["spent_before"]["runs"]
     if guarantee["kind"] == SECRET_PLAN_KIND:
         worst = max(row["at_most"] for row in certificate["value_guess"])
         return f"holds; a protected value is guessed with a chance of at most {at_most(worst, 3)}"
-    earlier = f"; with {before} earlier" if before else ""
+    with_earlier = f"; with {earlier_runs} earlier" if earlier_runs else ""
     pairs = [
         f"({x['epsilon']}, {at_most(x['delta'], 3)})"
         for x in (guarantee["secret"], guarantee["missed"])
     ]
-    who = (
+    subject = (
         f"a secret at random {pairs[0]}, one passed over"
         if guarantee["kind"] == BAYESIAN_KIND
         else "any one"
     )
     little = _say_promises_little(certificate)
-    return f"holds; {little}{who} {pairs[1]}{earlier}; id {certificate['id'][:12]}"
+    return f"holds; {little}{subject} {pairs[1]}{with_earlier}; id {certificate['id'][:12]}"
 
 
 def _say_promises_little(certificate: Mapping[str, Any]) -> str:
@@ -283,17 +284,17 @@ def _say_promises_little(certificate: Mapping[str, Any]) -> str:
     'promises little, as delta is above one in 40 conversations; '
     """
     guarantee, text, unit = certificate["guarantee"], certificate["corpus"], certificate["unit"]
-    bayes = guarantee["kind"] == BAYESIAN_KIND
-    many, what = text.get("users"), "people"
-    if not bayes and unit == "turn":
-        many, what = text.get("turns"), "messages"
-    elif not bayes and unit == "dialogue":
+    is_bayesian = guarantee["kind"] == BAYESIAN_KIND
+    count, noun = text.get("users"), "people"
+    if not is_bayesian and unit == "turn":
+        count, noun = text.get("turns"), "messages"
+    elif not is_bayesian and unit == "dialogue":
         private = [row for row in certificate["mechanism"]["phases"] if row["kind"] == "private"]
-        many, what = max((row["points"] for row in private), default=0), "conversations"
-    delta = float(guarantee["secret" if bayes else "missed"]["delta"])
-    if not many or delta <= 1 / many:
+        count, noun = max((row["points"] for row in private), default=0), "conversations"
+    delta = float(guarantee["secret" if is_bayesian else "missed"]["delta"])
+    if not count or delta <= 1 / count:
         return ""
-    return f"promises little, as delta is above one in {many:,} {what}; "
+    return f"promises little, as delta is above one in {count:,} {noun}; "
 
 
 def compare_certificate_with_run(
@@ -331,12 +332,12 @@ def compare_certificate_with_run(
     if "id" not in certificate or "verdict" not in certificate:
         raise ValueError(f"{page.with_suffix('.json')}: is no certificate")
     with refuse_whatever_fails(str(model), DAMAGED_RECORD, ours=ValueError):
-        found = next(_certificate_differences(certificate, model, odometer_folder, page), None)
-        if standard and not found:
+        difference = next(_certificate_differences(certificate, model, odometer_folder, page), None)
+        if standard and not difference:
             for path, text in _render_evidence_files(certificate, model, page, standard).items():
                 if not path.is_file() or files.read_bytes(path) != text.encode():
                     return f"{path}: differs from what the certificate shows", certificate
-        return found, certificate
+        return difference, certificate
 
 
 def _certificate_differences(
@@ -366,15 +367,15 @@ def _certificate_differences(
     if weights.is_file() and outputs.hash_file(weights) != certificate["model"]["sha256"]:
         yield "model.sha256: is the hash of another model"
     guesses = certificate["right_guess"]
-    again = collect_certificate_parts(
+    recomputed_parts = collect_certificate_parts(
         trained,
         name=certificate["model"]["name"],
         secrets_per_person=[row["copies"] for row in guesses if row["who"] == "user"],
         evidence=certificate.get("evidence"),
         require=[row["limit"] for row in certificate.get("limits", ())],
     )
-    stated = {name: part for name, part in certificate.items() if name in again}
-    recomputed = json.loads(json.dumps(again))
+    stated = {name: part for name, part in certificate.items() if name in recomputed_parts}
+    recomputed = json.loads(json.dumps(recomputed_parts))
     if stated != recomputed:
         old, new = (dict(model_card.flatten_fields(parts)) for parts in (stated, recomputed))
         changed = (path for path in old | new if old.get(path) != new.get(path))

@@ -206,9 +206,9 @@ def compose_promise(
         trials: Trainings from which this model was chosen; each is charged like this one.
         law: How the labels behind its rates were drawn (:func:`confide.odometer_lines.draw_law`).
     """
-    before = spent or spending.SpentBudget(())
+    spent_before = spent or spending.SpentBudget(())
     events = tuple(replace(e, steps=e.steps * trials) for e in files_promise.events)
-    gamma, delta2 = before.rates(
+    gamma, delta2 = spent_before.rates(
         files_promise.screening,
         files_promise.gamma,
         files_promise.delta2,
@@ -216,18 +216,18 @@ def compose_promise(
         unit=files_promise.unit,
         holds=files_promise.holds,
     )
-    groups = (1,) * len(events) + before.groups(files_promise.unit, files_promise.holds)
+    groups = (1,) * len(events) + spent_before.groups(files_promise.unit, files_promise.holds)
     exact = accountant if max(groups, default=1) == 1 else "pld"
     return ComposedPromise(
         files_promise,
-        events=events + before.events,
+        events=events + spent_before.events,
         groups=groups,
         gamma=gamma,
         delta2=delta2,
         accountant=exact,
         delta=delta,
         counts_masked_copies=files_promise.masks_copies
-        or any(e.counts_masked_copies for e in before.private),
+        or any(e.counts_masked_copies for e in spent_before.private),
     )
 
 
@@ -251,7 +251,7 @@ def tabulate_privacy_profile(promise: ComposedPromise) -> dict[str, Any]:
     grid = [i / 80 for i in range(81)]
     rates = {"missed": (1.0, 0.0)}
     rates |= {"secret": (promise.gamma, promise.delta2)} if promise.kind == BAYESIAN_KIND else {}
-    drawn = {
+    lines = {
         name: guess_bounds.tradeoff_curve(
             promise.events, grid, neighbouring_relation="replace", group=promise.groups,
             trace_rate=gamma, public_rate=delta2,
@@ -263,5 +263,5 @@ def tabulate_privacy_profile(promise: ComposedPromise) -> dict[str, Any]:
             {"epsilon": e} | {r: c.delta(e) for r, c in curves.items()} for e in PROFILE_EPSILONS
         ],
         "epsilon_at": [{"delta": d} | {r: c(d) for r, c in curves.items()} for d in PROFILE_DELTAS],
-        "curves": {name: list(zip(grid, line, strict=True)) for name, line in drawn.items()},
+        "curves": {name: list(zip(grid, line, strict=True)) for name, line in lines.items()},
     }

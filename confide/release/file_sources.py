@@ -247,8 +247,8 @@ class SourcedContent:
     @classmethod
     def text(cls, text: str, *parts: SourcedContent | FileSource) -> SourcedContent:
         """A text made from ``parts``: it may know all that they may know."""
-        known = (p.sources if isinstance(p, SourcedContent) else {p} for p in parts)
-        return cls(text.encode(), frozenset[FileSource]().union(*known))
+        sources = (p.sources if isinstance(p, SourcedContent) else {p} for p in parts)
+        return cls(text.encode(), frozenset[FileSource]().union(*sources))
 
 
 def declare_interval(of: str, value: float, bounds: Sequence[float]) -> DeclaredSource:

@@ -75,15 +75,15 @@ class Release:
         if isinstance(value.content, Path):
             os.replace(value.content, path)
         else:
-            with files.replace_atomically(path) as part:
-                part.write_bytes(value.content)
+            with files.replace_atomically(path) as temporary_file:
+                temporary_file.write_bytes(value.content)
         self.sources[name] = value.sources
 
     def write_folder(self, folder: Path, *parts: SourcedContent | FileSource) -> None:
         """Write all files of a private folder; each may know all that ``parts`` may know."""
-        known = SourcedContent.text("", *parts).sources
+        sources = SourcedContent.text("", *parts).sources
         for name in list_contents(folder):
-            self.write(name, SourcedContent(folder / name, known))
+            self.write(name, SourcedContent(folder / name, sources))
 
     def close(self, key: Ed25519PrivateKey, run: str) -> None:
         """List and sign every file in the folder, including its marker, which may know all that the
@@ -105,15 +105,16 @@ class Release:
         present = set(list_contents(self.folder)) - {RELEASE_FILE}
         if strangers := present ^ set(self.sources):
             raise ValueError(f"{min(strangers)}: was not written as part of the release")
-        every = sorted(self.sources[outputs.MARKER_FILE], key=repr)
-        listed = {
+        all_sources = sorted(self.sources[outputs.MARKER_FILE], key=repr)
+        file_rows = {
             name: _file_row(
-                self.folder / name, [k for k, s in enumerate(every) if s in self.sources[name]]
+                self.folder / name,
+                [k for k, s in enumerate(all_sources) if s in self.sources[name]],
             )
             for name in sorted(present)
         }
-        content = {"schema": RELEASE_FORMAT, "run": run, "files": listed}
-        content["sources"] = SOURCES_ADAPTER.dump_python(every, mode="json")
+        content = {"schema": RELEASE_FORMAT, "run": run, "files": file_rows}
+        content["sources"] = SOURCES_ADAPTER.dump_python(all_sources, mode="json")
         _write_file_list(self.folder, content, key)
 
 
@@ -127,9 +128,9 @@ def list_more_files(
         content = read_signed(folder / RELEASE_FILE, key.public_key().public_bytes_raw().hex())
     except ValueError:
         return None
-    every = list(range(len(content["sources"])))
-    for path, raw in contents.items():
-        row = {"sha256": hashlib.sha256(raw).hexdigest(), "sources": every}
+    all_sources = list(range(len(content["sources"])))
+    for path, content_bytes in contents.items():
+        row = {"sha256": hashlib.sha256(content_bytes).hexdigest(), "sources": all_sources}
         content["files"][str(path.relative_to(folder.resolve()))] = row
     return _signed_list(content, key)
 
@@ -180,19 +181,20 @@ def read_release(folder: StrPath) -> Manifest:
         raise ValueError(f"{home / RELEASE_FILE}: is a link, a file is needed")
     content = read_signed(home / RELEASE_FILE)
     try:
-        every = SOURCES_ADAPTER.validate_python(content["sources"], strict=False)
-        listed = {str(n): str(one["sha256"]) for n, one in content["files"].items()}
-        known = {k for one in content["files"].values() for k in one["sources"]}
+        all_sources = SOURCES_ADAPTER.validate_python(content["sources"], strict=False)
+        hashes = {str(n): str(row["sha256"]) for n, row in content["files"].items()}
+        source_numbers = {k for row in content["files"].values() for k in row["sources"]}
         run, key = str(content["run"]), str(content["public_key"])
-        whole = content["schema"] == RELEASE_FORMAT and known == set(range(len(every)))
+        is_complete = source_numbers == set(range(len(all_sources)))
+        is_complete &= content["schema"] == RELEASE_FORMAT
     except (ValidationError, ValueError, KeyError, TypeError, AttributeError):
-        whole = False
-    if not whole:
+        is_complete = False
+    if not is_complete:
         raise ValueError(f"{home / RELEASE_FILE}: is damaged, or of another version of crtlib")
     altered = []
-    for name in sorted({*list_contents(home), *listed} - {RELEASE_FILE}):
+    for name in sorted({*list_contents(home), *hashes} - {RELEASE_FILE}):
         path = home / name
-        plain = name in listed and path.is_file() and not path.is_symlink()
-        if not plain or outputs.hash_file(path) != listed[name]:
+        is_plain_file = name in hashes and path.is_file() and not path.is_symlink()
+        if not is_plain_file or outputs.hash_file(path) != hashes[name]:
             altered.append(name)
-    return Manifest(run, key, tuple(every), tuple(altered), listed)
+    return Manifest(run, key, tuple(all_sources), tuple(altered), hashes)

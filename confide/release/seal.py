@@ -47,13 +47,13 @@ def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
     files.check_owned(folder)
     files.remove_stale_parts(path)
     if not path.exists():
-        with files.locked_part_file(path, 0o600) as part, part.open("rb+") as file:
+        with files.locked_part_file(path, 0o600) as part_file, part_file.open("rb+") as file:
             file.write(Ed25519PrivateKey.generate().private_bytes_raw())
             file.flush()
             os.fsync(file.fileno())
             with contextlib.suppress(FileExistsError):
-                os.link(part, path)
-            part.unlink()
+                os.link(part_file, path)
+            part_file.unlink()
     files.check_private_key(path)
     try:
         return Ed25519PrivateKey.from_private_bytes(files.read_bytes(path))
@@ -63,14 +63,14 @@ def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
 
 def canonical_bytes(value: Mapping[str, Any]) -> bytes:
     """The bytes that are signed: JSON with sorted keys, without the signature."""
-    rest = {name: one for name, one in value.items() if name != "signature"}
-    return json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    unsigned = {name: field for name, field in value.items() if name != "signature"}
+    return json.dumps(unsigned, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def sign_value(value: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
     """The value with the public key and a signature."""
-    whole = {**value, "public_key": key.public_key().public_bytes_raw().hex()}
-    return whole | {"signature": key.sign(canonical_bytes(whole)).hex()}
+    with_key = {**value, "public_key": key.public_key().public_bytes_raw().hex()}
+    return with_key | {"signature": key.sign(canonical_bytes(with_key)).hex()}
 
 
 def check_signature(

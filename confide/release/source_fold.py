@@ -70,44 +70,50 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
         ``tests/release/test_released_folder.py::test_what_a_file_may_know_decides_what_is_promised``,
         ``tests/release/test_released_folder.py::test_what_contradicts_itself_is_void``.
     """
-    every = list(dict.fromkeys(sources))
+    all_sources = list(dict.fromkeys(sources))
 
-    def those(kind: type[SourceType]) -> tuple[SourceType, ...]:
-        return tuple(s for s in every if isinstance(s, kind))
+    def of_kind(kind: type[SourceType]) -> tuple[SourceType, ...]:
+        return tuple(s for s in all_sources if isinstance(s, kind))
 
-    noised, plans, bases = those(NoisedSource), those(PlannedSource), those(BaseSource)
+    noised, plans, bases = of_kind(NoisedSource), of_kind(PlannedSource), of_kind(BaseSource)
     runs: list[NoisedSource | PlannedSource] = [*noised, *plans]
     void = [f"{name} is not what was released." for name in altered]
     if len({s.run for s in runs}) < len(runs):
         void.append("One run is declared in two ways.")
     if len(runs) > 1 and (plans or len({(s.unit, s.relation) for s in noised}) > 1):
         void.append("Runs with different promises were written into one release.")
-    void += [f"{s.of}." for s in those(RawSource) if runs]
+    void += [f"{s.of}." for s in of_kind(RawSource) if runs]
     void += [f"It is not known what {s.name}, from which it started, has read." for s in bases
              if s.lineage == "unknown"]  # fmt: skip
-    screenings = {one for s in every if (one := getattr(s, "screening", None))}
-    if len({one.id for one in screenings}) < len(screenings):
+    screenings = {screening for s in all_sources if (screening := getattr(s, "screening", None))}
+    if len({screening.id for screening in screenings}) < len(screenings):
         void.append("One screening is declared in two ways.")
-    gamma = {one.id: one.trace for one in (s.screening or RAW_TEXT_SCREENING for s in noised)}
-    charged = [(s.screening.public, s.screening.id) for s in those(ScreenedSource)]
-    charged += [(s.screening.trace, s.screening.id) for s in those(RedactedSource)]
+    noised_screenings = [s.screening or RAW_TEXT_SCREENING for s in noised]
+    gamma = {screening.id: screening.trace for screening in noised_screenings}
+    charged = [(s.screening.public, s.screening.id) for s in of_kind(ScreenedSource)]
+    charged += [(s.screening.trace, s.screening.id) for s in of_kind(RedactedSource)]
     public = {name: rate for rate, name in sorted(charged)}  # the larger of a screening's two rates
     traces = min(1.0, math.fsum(gamma.values()))
     delta2 = min(1.0, math.fsum(public.values()))
     assumable: list[AssumableSource] = [*bases]
-    assumable += [*those(BroughtSource), *those(ScriptSource), *those(TaughtSource)]
+    assumable += [*of_kind(BroughtSource), *of_kind(ScriptSource), *of_kind(TaughtSource)]
     assumed = [a for source in assumable if (a := assumption_of_source(source))]
     if any(s.unit == "user" for s in noised) or any(s.of_people for s in plans):
         assumed.append(Assumption("one_name"))  # somebody with two would count as two people
-    common: dict[str, Any] = {"declared": (*those(DeclaredSource), *those(StoppedSource)),
-                              "assumed": tuple(assumed), "void": tuple(void)}  # fmt: skip
+    declared = (*of_kind(DeclaredSource), *of_kind(StoppedSource))
+    common_fields: dict[str, Any] = {"declared": declared}
+    common_fields |= {"assumed": tuple(assumed), "void": tuple(void)}
     if plans:
         plan = plans[0]
         return FilesPromise(
-            SECRET_PLAN_KIND, neighbouring_relation=plan.relation, gamma=1.0, plan=plan, **common
+            SECRET_PLAN_KIND,
+            neighbouring_relation=plan.relation,
+            gamma=1.0,
+            plan=plan,
+            **common_fields,
         )
     if not noised:
-        return FilesPromise("none", gamma=1.0, delta2=1.0, **common)
+        return FilesPromise("none", gamma=1.0, delta2=1.0, **common_fields)
     first = noised[0]
     return FilesPromise(
         classify_promise(traces, delta2),
@@ -119,7 +125,7 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
         "+".join(sorted({*gamma, *public} - {""})),
         dict(first.holds),
         any(s.hides_copies for s in noised),
-        **common,
+        **common_fields,
     )
 
 

@@ -61,11 +61,11 @@ def find_form_fault(certificate: Mapping[str, Any], page: bytes | None) -> str |
     if certificate["model"]["trained_parameters"] > certificate["model"]["parameters"]:
         return "certificate: more parameters were trained than there are"
     rows = [row for name, row in certificate["rates"].items() if name != "by_kind"]
-    counted = any(row["how"] == "one_per_cluster" for row in rows)
-    if counted and _rests_on_labels(certificate) and certificate["labels"] is None:
+    has_counted_rates = any(row["how"] == "one_per_cluster" for row in rows)
+    if has_counted_rates and _rests_on_labels(certificate) and certificate["labels"] is None:
         return "certificate: does not name the labels of its rates"
-    if wrong := _find_rate_fault(certificate.get("rates", {}), certificate.get("labels")):
-        return wrong
+    if fault := _find_rate_fault(certificate.get("rates", {}), certificate.get("labels")):
+        return fault
     if page is not None and hashlib.sha256(page).hexdigest() != certificate.get("page_sha256"):
         return "the page beside the certificate is not the one that was signed with it"
     return None
@@ -88,15 +88,15 @@ def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None)
         for name, row in rows.items():
             if name == "by_kind":
                 continue
-            where = f"certificate: the {name} rate{kind and f' of kind {kind}'}"
-            count, of = row["count"], row["of"]
-            failing, secrets = row.get("all") or (count, of)
-            if not (count <= of <= secrets <= labelled and count <= failing <= secrets):
-                return f"{where} counts more than there are"
-            if row["rate"] != (count / of if of else None):
-                return f"{where} does not follow from its counts"
+            subject = f"certificate: the {name} rate{kind and f' of kind {kind}'}"
+            count, judged = row["count"], row["of"]
+            failing, secrets = row.get("all") or (count, judged)
+            if not (count <= judged <= secrets <= labelled and count <= failing <= secrets):
+                return f"{subject} counts more than there are"
+            if row["rate"] != (count / judged if judged else None):
+                return f"{subject} does not follow from its counts"
             if row["upper"] < recompute_bound(row, labels) * LEAST_NUMBER_RATIO:
-                return f"{where} has a bound that is too small for its counts"
+                return f"{subject} has a bound that is too small for its counts"
     return None
 
 
@@ -140,13 +140,13 @@ def find_certificate_fault(
         return "certificate: is of another model"
     if certificate["verdict"] != "holds":
         return "certificate: the model carries no promise"
-    told = certificate.get("limits", [])
-    if limits.judge_limits(certificate, [row["limit"] for row in told]) != told:
+    stated_limits = certificate.get("limits", [])
+    if limits.judge_limits(certificate, [row["limit"] for row in stated_limits]) != stated_limits:
         return "limits: do not follow from what is certified"
     files_promise = source_fold.combine_sources(released.sources)
     if files_promise.void or files_promise.kind == "none":
-        why = files_promise.void[0] if files_promise.void else "nothing protects the text"
-        return f"release.json: {why}"
+        reason = files_promise.void[0] if files_promise.void else "nothing protects the text"
+        return f"release.json: {reason}"
     mechanism = certificate["mechanism"]
     return _find_number_fault(certificate, files_promise) or _find_mechanism_fault(
         mechanism, released.sources, files_promise
@@ -163,12 +163,12 @@ def _find_mechanism_fault(
     if files_promise.plan:
         return None
     noised = [s for s in sources if isinstance(s, file_sources.NoisedSource)]
-    told = {
+    stated_steps = {
         (row["noise_multiplier"], row["sampling_probability"]): row["steps"]
         for row in mechanism["phases"]
         if row["kind"] == "private"
     }
-    if any(told == count_private_steps(source.events) for source in noised):
+    if any(stated_steps == count_private_steps(source.events) for source in noised):
         return None
     return "certificate: its private steps are not those of the files"
 
@@ -177,18 +177,18 @@ def _find_number_fault(
     certificate: Mapping[str, Any], files_promise: source_fold.FilesPromise
 ) -> str | None:
     """The fault if the certificate promises more than follows from the files alone."""
-    if wrong := _find_kind_fault(certificate, files_promise):
-        return wrong
-    if wrong := _find_condition_fault(certificate, files_promise):
-        return wrong
+    if fault := _find_kind_fault(certificate, files_promise):
+        return fault
+    if fault := _find_condition_fault(certificate, files_promise):
+        return fault
     delta = float(certificate["guarantee"]["missed"]["delta"])
     if not 0 <= delta <= 1:
         return "certificate: its delta is not a probability"
     promise = composed_promise.compose_promise(files_promise, None, delta=delta)
-    if wrong := _find_value_guess_fault(certificate, promise):
-        return wrong
-    if wrong := _find_right_guess_fault(certificate, promise):
-        return wrong
+    if fault := _find_value_guess_fault(certificate, promise):
+        return fault
+    if fault := _find_right_guess_fault(certificate, promise):
+        return fault
     return None if files_promise.plan else _find_bound_fault(certificate, promise, delta)
 
 
@@ -209,8 +209,8 @@ def _find_kind_fault(
     if guarantee.get("plan") != (files_promise.plan and files_promise.plan.plan):
         return "certificate: its plan is not that of the files"
     if bayesian and files_promise.gamma < 1 and "rates" in certificate:
-        for name, least in (("trace", files_promise.gamma), ("public", files_promise.delta2)):
-            if certificate["rates"][name]["upper"] < least * LEAST_NUMBER_RATIO:
+        for name, smallest in (("trace", files_promise.gamma), ("public", files_promise.delta2)):
+            if certificate["rates"][name]["upper"] < smallest * LEAST_NUMBER_RATIO:
                 return f"certificate: the {name} rate is smaller than that of the files"
     return None
 
@@ -264,23 +264,23 @@ def _find_bound_fault(
     missed = promise.missed_bound()[0]
     if float(guarantee["missed"]["epsilon"]) < missed * LEAST_NUMBER_RATIO:
         return "certificate: epsilon is smaller than the noise allows"
-    before = certificate["spent_before"]
+    spent_before = certificate["spent_before"]
     if (
-        before["gamma"] < files_promise.gamma * LEAST_NUMBER_RATIO
-        or before["delta2"] < files_promise.delta2
+        spent_before["gamma"] < files_promise.gamma * LEAST_NUMBER_RATIO
+        or spent_before["delta2"] < files_promise.delta2
     ):
         return "certificate: with what was spent before, a rate is smaller than that of the files"
-    secret, least = missed, delta
+    secret, least_delta = missed, delta
     if guarantee["kind"] == BAYESIAN_KIND:
-        secret, least = promise.random_secret_bound()
-    if guarantee["secret"]["delta"] < least * LEAST_DELTA_RATIO:
+        secret, least_delta = promise.random_secret_bound()
+    if guarantee["secret"]["delta"] < least_delta * LEAST_DELTA_RATIO:
         return "certificate: delta leaves out what was learned without noise"
     if float(guarantee["secret"]["epsilon"]) < secret * LEAST_NUMBER_RATIO:
         return "certificate: the epsilon of a secret at random is smaller than it can be"
-    alone = before["alone"]
+    stated_alone = spent_before["alone"]
     if (
-        float(alone["epsilon"]) < secret * LEAST_NUMBER_RATIO
-        or alone["delta"] < least * LEAST_DELTA_RATIO
+        float(stated_alone["epsilon"]) < secret * LEAST_NUMBER_RATIO
+        or stated_alone["delta"] < least_delta * LEAST_DELTA_RATIO
     ):
         return "certificate: what it states about this model alone is smaller than it can be"
     return None
@@ -295,16 +295,19 @@ def _find_condition_fault(
         *files_promise.declared,
         *evidence.declare_report_counts(certificate.get("evidence")),
     )
-    named = {(d["of"], d["value"]): d for d in certificate_parts.declarations_as_json(declared)}
-    earlier = certificate_parts.OF_AN_EARLIER_MODEL
-    told = [d for d in certificate["declared"] if not d["of"].endswith(earlier)]
-    if sorted((d["of"], d["value"]) for d in told) != sorted((d.of, d.value) for d in declared):
+    declared_rows = {
+        (d["of"], d["value"]): d for d in certificate_parts.declarations_as_json(declared)
+    }
+    earlier_suffix = certificate_parts.OF_AN_EARLIER_MODEL
+    stated = [d for d in certificate["declared"] if not d["of"].endswith(earlier_suffix)]
+    if sorted((d["of"], d["value"]) for d in stated) != sorted((d.of, d.value) for d in declared):
         return "certificate: does not name what was declared public"
-    if any(d["bits"] < named[d["of"], d["value"]]["bits"] * LEAST_DELTA_RATIO for d in told):
-        return "certificate: what was declared public reveals more bits than it states"
+    for d in stated:
+        if d["bits"] < declared_rows[d["of"], d["value"]]["bits"] * LEAST_DELTA_RATIO:
+            return "certificate: what was declared public reveals more bits than it states"
     rests_on_labels = "rates" in certificate and _rests_on_labels(certificate)
-    of_labels = assumptions.assume_of_labels(certificate) if rests_on_labels else []
-    needed_assumptions = assumptions.state_assumptions([*files_promise.assumed, *of_labels])
+    label_assumptions = assumptions.assume_of_labels(certificate) if rests_on_labels else []
+    needed_assumptions = assumptions.state_assumptions([*files_promise.assumed, *label_assumptions])
     if not {*needed_assumptions} <= {*certificate.get("assumed", ())}:
         return "certificate: does not state what is assumed"
     if not {*certificate_parts.ALWAYS_KNOWN} <= {*certificate.get("treated_as_public", ())}:
@@ -331,15 +334,17 @@ def main() -> int:
         ):
             certificate = seal.read_signed(arguments.certificate)
             read = files.read_bytes(page) if page.is_file() else None
-            wrong = find_certificate_fault(arguments.model, certificate, arguments.key)
-            wrong = wrong or find_form_fault(certificate, read)
+            fault = find_certificate_fault(arguments.model, certificate, arguments.key)
+            fault = fault or find_form_fault(certificate, read)
     except (ValueError, OSError, MachineError) as error:
-        wrong = str(error)
+        fault = str(error)
     unknown = "" if arguments.key else "; no key was compared, so anybody may have signed it"
-    beside = "" if page.is_file() else f"; there is no page {page.name} to compare"
-    same = f"as it was signed, by key {certificate.get('public_key')}{unknown}{beside}"
-    print(printable(f"refused: {wrong}" if wrong else same, 4_000))
-    return 4 if wrong else 0
+    missing_page = "" if page.is_file() else f"; there is no page {page.name} to compare"
+    confirmation = (
+        f"as it was signed, by key {certificate.get('public_key')}{unknown}{missing_page}"
+    )
+    print(printable(f"refused: {fault}" if fault else confirmation, 4_000))
+    return 4 if fault else 0
 
 
 if __name__ == "__main__":

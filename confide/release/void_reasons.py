@@ -134,10 +134,10 @@ def _reasons_of_a_plan(spent: spending.SpentBudget, *, keeps: bool, trials: int)
     was planned for."""
     if not keeps:
         yield "Some secrets exceed what the plan promised."
-    before = [e for e in spent.entries if e.spends_past_plans]
-    if any(e.method != odometer_lines.PLAN_METHOD for e in before):
+    earlier_runs = [e for e in spent.entries if e.spends_past_plans]
+    if any(e.method != odometer_lines.PLAN_METHOD for e in earlier_runs):
         yield ("What earlier models spent was counted for messages, not for each secret.")
-    elif before:
+    elif earlier_runs:
         yield (
             "What an earlier plan spent was counted for the secrets of that plan, "
             "which may be others."

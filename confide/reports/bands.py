@@ -27,12 +27,12 @@ def count_band(count: int) -> tuple[int, int]:
     return low, low + width - 1
 
 
-def band_in_words(ends: tuple[int, int]) -> str:
+def band_in_words(band: tuple[int, int]) -> str:
     """A band in words, or a number if it has only one."""
-    low, high = (f"{end:,}" for end in ends)
-    return (
-        low if low == high else f"fewer than {ends[1] + 1:,}" if low == "0" else f"{low} to {high}"
-    )
+    low, high = (f"{end:,}" for end in band)
+    if low == high:
+        return low
+    return f"fewer than {band[1] + 1:,}" if low == "0" else f"{low} to {high}"
 
 
 def least_of(band: str) -> int:
@@ -47,9 +47,9 @@ def least_of(band: str) -> int:
 @cache
 def list_band_names() -> tuple[str, ...]:
     """All bands of counts below :data:`MAX_PASSAGES`, in words; they do not depend on any text."""
-    found, low = list[str](), 0
+    names, low = list[str](), 0
     while low < MAX_PASSAGES:
-        ends = count_band(low)
-        found.append(band_in_words(ends))
-        low = ends[1] + 1
-    return tuple(found)
+        band = count_band(low)
+        names.append(band_in_words(band))
+        low = band[1] + 1
+    return tuple(names)

@@ -66,8 +66,8 @@ def certificate_validator() -> jsonschema.protocols.Validator:
 def hash_certificate(value: Certificate) -> str:
     """SHA-256 of the canonical JSON without ``UNSEALED_FIELDS``, so equal runs have equal ids. It
     detects changes; only the signature shows who issued the certificate."""
-    kept = {k: v for k, v in value.items() if k not in UNSEALED_FIELDS}
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False,
+    sealed = {k: v for k, v in value.items() if k not in UNSEALED_FIELDS}
+    text = json.dumps(sealed, sort_keys=True, separators=(",", ":"), ensure_ascii=False,
                       allow_nan=False)  # fmt: skip
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -104,18 +104,18 @@ def render_certificate_pages(
     :func:`crtlib.accounting.guess_bounds.tradeoff_curve`. ``command`` is the command line that
     repeats the certificate.
     """
-    said = select_sentences(value)
-    beside = {
-        part: [text for name in names for text in said.get(name, ())]
+    sentences = select_sentences(value)
+    sentences_beside = {
+        part: [text for name in names for text in sentences.get(name, ())]
         for part, names in SENTENCES_BESIDE.items()
         if audience == "engineer"
     }
-    drawn = (value.get("labels") or {}).get("cluster", "user")
-    whose = "people" if drawn == "user" else "conversations"
-    small, void = said.pop("not_promised"), said.pop("no_promise", [])
+    cluster = (value.get("labels") or {}).get("cluster", "user")
+    noun = "people" if cluster == "user" else "conversations"
+    small, void = sentences.pop("not_promised"), sentences.pop("no_promise", [])
     return render_template(
         "certificate.html.j2", audience=audience, c=value, void=void, small=small,
-        paragraphs=[text for texts in said.values() for text in texts], fields=flatten_fields,
-        profile=profile or {}, command=command, beside=beside,
-        small_groups=SMALL_GROUPS_NOTE.format(LEAST_PEOPLE, whose),
+        paragraphs=[text for texts in sentences.values() for text in texts], fields=flatten_fields,
+        profile=profile or {}, command=command, beside=sentences_beside,
+        small_groups=SMALL_GROUPS_NOTE.format(LEAST_PEOPLE, noun),
     )  # fmt: skip

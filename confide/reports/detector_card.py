@@ -37,51 +37,52 @@ def write_detector_card(
     card into the folder ``out``. Returns the content of ``card.json``. Raises ``ValueError`` if the
     labels may not judge the policy.
     """
-    told = label_tasks.read_label_facts(labels)
+    label_facts = label_tasks.read_label_facts(labels)
     recipe: dict[str, Any] = {"command": "card", "inputs": {"corpus": corpus, "labels": labels}}
     recipe["key"] = screened_folder.KEY_FILE  # so no plain hash of a text or a list is shown
     recipe["options"] = {"policy": strip_paths(policy), "sha256": policy_digest(policy)}
-    with outputs.staged_folder(out, **recipe, public=CARD_FILES, force=force) as part:
+    with outputs.staged_folder(out, **recipe, public=CARD_FILES, force=force) as temporary_folder:
         pi = policy_by_name(policy)
         pair = judged_policies.PolicyPair((pi, pi), (policy, policy))
         texts = dialogue_batches.count_texts(corpus, pair.unit)
-        counter, about = judged_policies.judge_policies(corpus, labels, pair, texts=texts)
-        found = counter.rates(policy_pairs=about["judged"])
-        groups, by = {}, {}
+        counter, label_counts = judged_policies.judge_policies(corpus, labels, pair, texts=texts)
+        rates = counter.rates(policy_pairs=label_counts["judged"])
+        groups, rows_by_trait = {}, {}
         for trait in SECRET_TRAITS:
-            every = counter.rates_by_trait(trait, policy_pairs=about["judged"])
-            rows = {name: {n: rate.to_json() for n, rate in some.items()}
-                    for name, some in every.items()}  # fmt: skip
-            people = {name: small_groups.count_judged_people(row, about.get("unread", 0))
+            rates_by_value = counter.rates_by_trait(trait, policy_pairs=label_counts["judged"])
+            rows = {name: {n: rate.to_json() for n, rate in rates_of_value.items()}
+                    for name, rates_of_value in rates_by_value.items()}  # fmt: skip
+            people = {name: small_groups.count_judged_people(row, label_counts.get("unread", 0))
                       for name, row in rows.items()}  # fmt: skip
-            groups[trait] = small_groups.leave_out_small_groups(every, people)
-            by[trait] = small_groups.leave_out_small_groups(rows, people)
-        facts: dict[str, Any] = {"schema": "crtlib/card/1", "policy": strip_paths(policy)}
-        facts |= {"rates": found.to_json() | {"by_kind": {}}, "by": by}
-        facts |= {"labels": found.labels_json() | {"drawn": about["drawn"]}}
-        facts["labels"] |= {k: about[k] for k in LABEL_FACTS if k in about}
-        facts["labels"]["readers"] = sum(role in told for role in label_tasks.READER_ROLES)
-        (part / "card.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        said = f"traces {str(found.trace).rpartition(', ')[2]}"
-        wide = [7 * len(text) + 14 for text in (facts["policy"], said)]
-        readers = describe_readers(facts["labels"])
+            groups[trait] = small_groups.leave_out_small_groups(rates_by_value, people)
+            rows_by_trait[trait] = small_groups.leave_out_small_groups(rows, people)
+        content: dict[str, Any] = {"schema": "crtlib/card/1", "policy": strip_paths(policy)}
+        content |= {"rates": rates.to_json() | {"by_kind": {}}, "by": rows_by_trait}
+        content |= {"labels": rates.labels_json() | {"drawn": label_counts["drawn"]}}
+        content["labels"] |= {k: label_counts[k] for k in LABEL_FACTS if k in label_counts}
+        content["labels"]["readers"] = sum(role in label_facts for role in label_tasks.READER_ROLES)
+        content_json = json.dumps(content, indent=1) + "\n"
+        (temporary_folder / "card.json").write_text(content_json, encoding="utf-8")
+        bound_text = f"traces {str(rates.trace).rpartition(', ')[2]}"
+        widths = [7 * len(text) + 14 for text in (content["policy"], bound_text)]
+        readers = describe_readers(content["labels"])
         badge = html.render_template(
-            "badge.svg.j2", name=facts["policy"], said=said, wide=wide, readers=readers
+            "badge.svg.j2", name=content["policy"], said=bound_text, wide=widths, readers=readers
         )
-        (part / "badge.svg").write_text(badge, encoding="utf-8")
+        (temporary_folder / "badge.svg").write_text(badge, encoding="utf-8")
         page = html.render_template(
             "card.html.j2",
-            f=facts,
-            found=found,
+            f=content,
+            found=rates,
             groups=groups,
             small=small_groups.SMALL_GROUPS_NOTE.format(
-                small_groups.LEAST_PEOPLE, f"{found.cluster}s"
+                small_groups.LEAST_PEOPLE, f"{rates.cluster}s"
             ),
-            notes=screening_notes.describe_all_secrets(found),
+            notes=screening_notes.describe_all_secrets(rates),
             readers=readers,
         )
-        (part / "card.html").write_text(page, encoding="utf-8")
-    return facts
+        (temporary_folder / "card.html").write_text(page, encoding="utf-8")
+    return content
 
 
 def describe_readers(labels: Mapping[str, Any]) -> str:
@@ -97,28 +98,30 @@ def describe_readers(labels: Mapping[str, Any]) -> str:
             "one marked, and this one did not, counts nowhere."
         )
     people = ("One person", "Two people", "Three people", "Four people")[labels["readers"] - 1]
-    if (twice := labels.get("read_twice")) is None:
-        once, whose = ("", "that") if labels["readers"] == 1 else (", each turn once", "a")
+    if (reread := labels.get("read_twice")) is None:
+        once_each, determiner = ", each turn once", "a"
+        if labels["readers"] == 1:
+            once_each, determiner = "", "that"
         return (
-            f"{people} read them{once}; what {whose} reader overlooked, or marked by mistake, is "
-            f"not allowed for.{replaced}"
+            f"{people} read them{once_each}; what {determiner} reader overlooked, or marked by "
+            f"mistake, is not allowed for.{replaced}"
         )
-    decided = ""
-    if "decided" in twice:
-        decided = (
-            f", except in {twice['decided']:,} on which they differed and somebody decided: in "
-            f"{twice['dropped']:,} of these a mark by one of them counts nowhere"
+    decided_text = ""
+    if "decided" in reread:
+        decided_text = (
+            f", except in {reread['decided']:,} on which they differed and somebody decided: in "
+            f"{reread['dropped']:,} of these a mark by one of them counts nowhere"
         )
     return (
-        f"{people} read them: a second one {twice['turns']:,} of them again, without seeing what "
+        f"{people} read them: a second one {reread['turns']:,} of them again, without seeing what "
         "was marked. What only one of the two marked counts where the detector fails on it, and "
-        f"nowhere else{decided}; what the first overlooked is in the bounds.{replaced}"
+        f"nowhere else{decided_text}; what the first overlooked is in the bounds.{replaced}"
     )
 
 
 def format_card(facts: dict[str, Any]) -> str:
     """The text that ``crtlib card`` prints."""
-    found = rates_from_json(facts["rates"], policy_pairs=facts["labels"]["judged"])
-    notes = screening_notes.describe_all_secrets(found)
+    rates = rates_from_json(facts["rates"], policy_pairs=facts["labels"]["judged"])
+    notes = screening_notes.describe_all_secrets(rates)
     notes = [describe_readers(facts["labels"]), *notes]
-    return "\n".join([found.table(), *(f"note: {note}" for note in notes)])
+    return "\n".join([rates.table(), *(f"note: {note}" for note in notes)])

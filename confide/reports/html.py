@@ -47,8 +47,8 @@ def format_bound(value: Any) -> str:
     """A number that must not be understated, rounded up to four figures; a dash for none."""
     if not isinstance(value, float) or math.isinf(value):
         return format_number(value)
-    up = round_up_to_figures(value, 4).normalize()
-    return f"{up:f}" if not up or up >= Decimal("1e-4") else f"{up:.3e}"
+    rounded = round_up_to_figures(value, 4).normalize()
+    return f"{rounded:f}" if not rounded or rounded >= Decimal("1e-4") else f"{rounded:.3e}"
 
 
 def field_heading(name: str) -> str:

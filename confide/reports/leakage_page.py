@@ -70,10 +70,10 @@ def render_leakage_page(
         "in_words": band_in_words,
     }
     if decode is not None:
-        clear = sequence_table(report, decode)
-        switches = {"compared": report.compared, "labelled": bool(clear.secret_tokens.any())}
-        values |= {"rows": rows, "every": len(clear), "switches": html.embed_json(switches),
-                   "data": html.embed_json(sequence_records(clear.head(rows)))}  # fmt: skip
+        sequences = sequence_table(report, decode)
+        switches = {"compared": report.compared, "labelled": bool(sequences.secret_tokens.any())}
+        values |= {"rows": rows, "every": len(sequences), "switches": html.embed_json(switches),
+                   "data": html.embed_json(sequence_records(sequences.head(rows)))}  # fmt: skip
     return html.render_template("leakage.html.j2", **values)
 
 
@@ -99,15 +99,15 @@ def write_report_files(
     content: dict = {"summary": summarise_report(report, cover, exact=decode is not None)}
     content["summary"] |= facts or {}
     if decode:
-        table, long = sequence_table(report, decode), run_table(report, decode)
+        table, run_rows = sequence_table(report, decode), run_table(report, decode)
         content |= {"shown": min(rows, len(table)), "sequences": sequence_records(table.head(rows))}
     else:
-        table, long = group_sequences(report, cover), group_runs(report)
+        table, run_rows = group_sequences(report, cover), group_runs(report)
         content |= {"groups": table.to_dict("records")}
-    for name, frame in (("sequences", table), ("runs", long)):
+    for name, frame in (("sequences", table), ("runs", run_rows)):
         frame.to_parquet(folder / f"{name}.parquet", index=False)
-    data = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    (folder / "report.json").write_text(data, encoding="utf-8")
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    (folder / "report.json").write_text(text, encoding="utf-8")
     file = folder / "report.html"
     file.write_text(render_leakage_page(report, cover, decode=decode, rows=rows), encoding="utf-8")
     return file

@@ -70,16 +70,16 @@ def read_corpus(path: StrPath) -> Corpus:
 
 def _split_into_lots(corpus: Corpus) -> Iterator[Corpus]:
     """Split a corpus into lots of whole dialogues with about ``TURNS_PER_LOT`` turns each."""
-    held: list[Dialogue] = []
+    dialogues: list[Dialogue] = []
     turns = 0
     for dialogue in corpus.dialogues:
-        held.append(dialogue)
+        dialogues.append(dialogue)
         turns += len(dialogue.turns)
         if turns >= TURNS_PER_LOT:
-            yield replace(corpus, dialogues=tuple(held))
-            held, turns = [], 0
-    if held:
-        yield replace(corpus, dialogues=tuple(held))
+            yield replace(corpus, dialogues=tuple(dialogues))
+            dialogues, turns = [], 0
+    if dialogues:
+        yield replace(corpus, dialogues=tuple(dialogues))
 
 
 @dataclass(frozen=True)
@@ -104,23 +104,23 @@ class LotReader:
         else:
             yield from map(self._lot, _split_into_lots(corpus))
 
-    def _lot(self, some: Corpus) -> leakage.ScoredPoints:
+    def _lot(self, lot: Corpus) -> leakage.ScoredPoints:
         if self.prefixes is None:
-            points, own = (
-                templates.render_points(some, self.unit, self.used),
+            points, own_words = (
+                templates.render_points(lot, self.unit, self.used),
                 self.used.name != "speaker",
             )
-            found = leakage.score_points(self.scorer, self.tokenizer, points, own_words=own)
+            scored = leakage.score_points(self.scorer, self.tokenizer, points, own_words=own_words)
         else:
-            found, best = leakage.scan_beginnings(
-                self.scorer, self.tokenizer, some, unit=self.unit, used=self.used, k=self.k
+            scored, best_beginnings = leakage.scan_beginnings(
+                self.scorer, self.tokenizer, lot, unit=self.unit, used=self.used, k=self.k
             )
-            self.prefixes.update(best)
+            self.prefixes.update(best_beginnings)
         if self.public is None:
-            return found
+            return scored
         first = bos_id_of(self.tokenizer)
-        return found._replace(
-            public=leakage.score_documents(self.public, found.documents, bos=first)
+        return scored._replace(
+            public=leakage.score_documents(self.public, scored.documents, bos=first)
         )
 
 
@@ -128,53 +128,53 @@ def make_folder_scorer(
     folder: StrPath,
     network: nn.Module,
     executor: Executor | None,
-    kept: Shards,
+    shards: Shards,
     device: str,
 ) -> scoring.SequenceScorer:
     """A function that scores texts with the model in ``folder``: in this process, or on an executor
     whose workers load it from that path. Batches are formed as in one process, so that the bits are
-    the same. A batch that ``kept`` holds is not scored again."""
-    where, sha = str(Path(folder).absolute()), outputs.hash_tree(folder)
-    call = (
-        partial(_score_in_worker, where, sha)
-        if executor
-        else partial(_score_texts, network, device)
-    )
+    the same. A batch that ``shards`` holds is not scored again."""
+    path, sha = str(Path(folder).absolute()), outputs.hash_tree(folder)
+    score_lot = partial(_score_texts, network, device)
+    if executor:
+        score_lot = partial(_score_in_worker, path, sha)
 
     def score(texts: TokenLists) -> tuple[list[Any], list[Any]]:
         if not texts:
             return [], []
         lots = scoring.group_by_length(texts)
-        these = kept.of(hashlib.sha256(json.dumps([sha, texts]).encode()).hexdigest())
-        parts = map_in_order(call, ([texts[i] for i in lot] for lot in lots), executor, these)
-        found = {
-            i: both
-            for lot, (_, part) in zip(lots, parts, strict=True)
-            for i, *both in zip(lot, *part, strict=True)
+        shards_of_texts = shards.of(hashlib.sha256(json.dumps([sha, texts]).encode()).hexdigest())
+        scores_of_lots = map_in_order(
+            score_lot, ([texts[i] for i in lot] for lot in lots), executor, shards_of_texts
+        )
+        scores_by_text = {
+            i: scores_of_text
+            for lot, (_, lot_scores) in zip(lots, scores_of_lots, strict=True)
+            for i, *scores_of_text in zip(lot, *lot_scores, strict=True)
         }
-        rows = [found.get(i, ((), ())) for i in range(len(texts))]  # one token: no scores
-        logprobs = [np.array(each, dtype=float) for each, _ in rows]
-        return logprobs, [np.array(each, dtype=np.int64) for _, each in rows]
+        rows = [scores_by_text.get(i, ((), ())) for i in range(len(texts))]  # one token: no scores
+        logprobs = [np.array(values, dtype=float) for values, _ in rows]
+        return logprobs, [np.array(values, dtype=np.int64) for _, values in rows]
 
     return score
 
 
 @lru_cache(maxsize=2)  # the model and a public one
-def _load_unchanged_model(where: str, sha: str) -> nn.Module:
+def _load_unchanged_model(folder: str, sha: str) -> nn.Module:
     """The model at a path, loaded once by each worker; it must still have this hash."""
-    if outputs.hash_tree(where) != sha:
-        raise MachineError(f"{where}: has changed, or is another model where a worker reads it")
-    return load_model(where)[0]
+    if outputs.hash_tree(folder) != sha:
+        raise MachineError(f"{folder}: has changed, or is another model where a worker reads it")
+    return load_model(folder)[0]
 
 
-def _score_in_worker(where: str, sha: str, texts: TokenLists) -> list[Any]:
-    return _score_texts(_load_unchanged_model(where, sha), None, texts)
+def _score_in_worker(folder: str, sha: str, texts: TokenLists) -> list[Any]:
+    return _score_texts(_load_unchanged_model(folder, sha), None, texts)
 
 
 def _score_texts(network: nn.Module, device: str | None, texts: TokenLists) -> list[Any]:
     """Log-probabilities and ranks as JSON values, which preserve every bit of a float."""
-    both = scoring.token_scores(network, texts, device=device)
-    return [[x.tolist() for x in values] for values in both]
+    scores_and_ranks = scoring.token_scores(network, texts, device=device)
+    return [[x.tolist() for x in values] for values in scores_and_ranks]
 
 
 def refuse_unreadable_texts(
@@ -187,8 +187,8 @@ def refuse_unreadable_texts(
     """Render every text once before scoring begins, which may take hours, since a template may
     refuse any of them. The tokenizer of a ``public`` model must read them like the model's own."""
     unit = "dialogue" if cover.unit == "user" else cover.unit
-    for some in _split_into_lots(corpus):
-        points = templates.render_points(some, unit, used)
+    for lot in _split_into_lots(corpus):
+        points = templates.render_points(lot, unit, used)
         if public is not None:
             if not is_same_tokenizer(tokenizer, public, [p.text for p in points[:1000]]):
                 raise ValueError(f"public={cover.public!r}: must read the tokenizer of the model")

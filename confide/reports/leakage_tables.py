@@ -74,10 +74,10 @@ class ReportCover:
             raise ValueError("threshold: needs a public model to compare with; give one")
 
 
-def _bin_name(low: float, high: float, whole: bool) -> str:
+def _bin_name(low: float, high: float, is_whole: bool) -> str:
     if math.isinf(high):
         return f"{low:,g} or more"
-    if whole:
+    if is_whole:
         return f"{low:,g}" if high == low + 1 else f"{low:,g} to {high - 1:,g}"
     return f"under {high:,g}" if low == 0 else f"{low:,g} to {high:,g}"
 
@@ -91,30 +91,38 @@ class BinnedCounts:
     owner: pd.Series = field(repr=False)
     exact: bool = False
 
-    def row(self, by: str, group: str, inside: pd.Series) -> dict[str, Any]:
+    def row(self, grouping: str, group: str, in_bin: pd.Series) -> dict[str, Any]:
         """The row for one bin. A bin with few users says only that it holds at most as many as all
         bins together: even many sequences may all be one person's."""
-        ends: list[str | int] = [by, group]
-        many = self.owner[inside].nunique() >= LEAST_REPORTED_COUNT
-        for some in (inside, inside & self.alone):
-            count = int(some.sum())
-            small = 0, count_band(len(inside))[1]
-            ends += (count, count) if self.exact else count_band(count) if many else small
-        return dict(zip(BIN_COLUMNS, ends, strict=True))
+        cells: list[str | int] = [grouping, group]
+        has_many_users = self.owner[in_bin].nunique() >= LEAST_REPORTED_COUNT
+        for selected in (in_bin, in_bin & self.alone):
+            count = int(selected.sum())
+            small = 0, count_band(len(in_bin))[1]
+            if self.exact:
+                cells += [count, count]
+            else:
+                cells += count_band(count) if has_many_users else small
+        return dict(zip(BIN_COLUMNS, cells, strict=True))
 
     def sizes(
         self, length: pd.Series, perplexity: pd.Series, ratio: pd.Series
     ) -> list[dict[str, Any]]:
         """The rows of the groupings by length, by perplexity and by ratio."""
         values = zip(BIN_EDGES.items(), (length, perplexity, ratio), strict=True)
-        return [row for (by, edges), some in values for row in self.rows(by, some, edges)]
+        rows = []
+        for (grouping, edges), column in values:
+            rows += self.rows(grouping, column, edges)
+        return rows
 
-    def rows(self, by: str, values: pd.Series, edges: Sequence[float]) -> list[dict[str, Any]]:
+    def rows(
+        self, grouping: str, values: pd.Series, edges: Sequence[float]
+    ) -> list[dict[str, Any]]:
         """The rows of one grouping, from the first bin that is not small to the last such bin."""
-        whole, rows = by in ("tokens", "users"), []
+        is_whole, rows = grouping in ("tokens", "users"), []
         for low, high in itertools.pairwise(edges):
-            inside = (values >= low) & ((values < high) | math.isinf(high))
-            rows.append(self.row(by, _bin_name(low, high, whole), inside))
+            in_bin = (values >= low) & ((values < high) | math.isinf(high))
+            rows.append(self.row(grouping, _bin_name(low, high, is_whole), in_bin))
         large = [i for i, row in enumerate(rows) if row["at_least"]]
         return rows[large[0] : large[-1] + 1] if large else []
 
@@ -143,11 +151,12 @@ def group_sequences(
     if cover.lengths_only:
         return pd.DataFrame(rows, columns=BIN_COLUMNS)[BIN_COLUMNS[:4]]
     rows += bins.rows("users", table.users_in_d, USER_BIN_EDGES)
-    known = {kind for d in report.documents for kind, *_ in d.secrets}
-    shown = {kind: kind if kind in SHOWN_KINDS else "other" for kind in known}  # or any text
-    for name in sorted(set(shown.values())):
-        inside = pd.Series([name in map(shown.get, held) for held in table.kinds], dtype=bool)
-        rows.append(bins.row("kind", name, inside))
+    kinds = {kind for d in report.documents for kind, *_ in d.secrets}
+    shown_names = {kind: kind if kind in SHOWN_KINDS else "other" for kind in kinds}  # or any text
+    for name in sorted(set(shown_names.values())):
+        has_name = [name in map(shown_names.get, row_kinds) for row_kinds in table.kinds]
+        has_kind = pd.Series(has_name, dtype=bool)
+        rows.append(bins.row("kind", name, has_kind))
     return pd.DataFrame(rows, columns=BIN_COLUMNS)
 
 
@@ -164,14 +173,11 @@ def ratio_reached(report: LeakageReport) -> float | None:
     ``LEAST_REPORTED_COUNT`` users reach; None if fewer users have one. The largest ratio itself
     would identify its sequence."""
     ratio = report.sequences.ratio[report.sequences.users_in_d == 1].dropna()
-    best = np.sort(ratio.groupby(_first_owners(report)[ratio.index]).max().to_numpy())
-    if len(best) < LEAST_REPORTED_COUNT or best[-LEAST_REPORTED_COUNT] <= 0:
+    largest_ratios = np.sort(ratio.groupby(_first_owners(report)[ratio.index]).max().to_numpy())
+    if len(largest_ratios) < LEAST_REPORTED_COUNT or largest_ratios[-LEAST_REPORTED_COUNT] <= 0:
         return None
-    return (
-        math.inf
-        if math.isinf(best[-LEAST_REPORTED_COUNT])
-        else 2.0 ** math.floor(math.log2(best[-LEAST_REPORTED_COUNT]))
-    )
+    reached = largest_ratios[-LEAST_REPORTED_COUNT]
+    return math.inf if math.isinf(reached) else 2.0 ** math.floor(math.log2(reached))
 
 
 def summarise_report(report: LeakageReport, cover: ReportCover, *, exact: bool = False) -> dict:
@@ -227,28 +233,28 @@ def round_for_json(value: Any) -> Any:
 def sequence_table(report: LeakageReport, decode: TokenDecoder) -> pd.DataFrame:
     """The distinct sequences in clear, one row each, the most worrying first, with the text, the
     first contexts, the users and all numbers of each."""
-    every = report.sequences
-    table = every.drop(columns=["tokens", "contexts", "kinds"])
+    sequences = report.sequences
+    table = sequences.drop(columns=["tokens", "contexts", "kinds"])
     table.insert(0, "sequence", np.arange(1, len(table) + 1))
-    table.insert(1, "text", [decode(w) for w in every.tokens])
-    table["context_lengths"] = [[n for _, n in row] for row in every.contexts]
-    table["kinds"] = [list(kinds) for kinds in every.kinds]
+    table.insert(1, "text", [decode(w) for w in sequences.tokens])
+    table["context_lengths"] = [[n for _, n in row] for row in sequences.contexts]
+    table["kinds"] = [list(kinds) for kinds in sequences.kinds]
     table["contexts"] = [
         [decode(report.documents[i].tokens[:n]) for i, n in row[: 4 * MAX_SHOWN_CONTEXTS]]
-        for row in every.contexts
+        for row in sequences.contexts
     ]
     table["users"] = [list(dict.fromkeys(report.owner[i] for i, _ in row))
-                      for row in every.contexts]  # fmt: skip
+                      for row in sequences.contexts]  # fmt: skip
     return table
 
 
 def run_table(report: LeakageReport, decode: TokenDecoder) -> pd.DataFrame:
     """The long table in clear, one row for each run; ``sequence`` is as in
     :func:`sequence_table`."""
-    place = {w: i + 1 for i, w in enumerate(report.sequences.tokens)}
+    numbers = {w: i + 1 for i, w in enumerate(report.sequences.tokens)}
     table = report.runs.drop(columns=["tokens", "kinds", "index"])
     table = table.rename(columns={"start": "context_length"})
-    table.insert(0, "sequence", [place[w] for w in report.runs.tokens])
+    table.insert(0, "sequence", [numbers[w] for w in report.runs.tokens])
     table["text"] = [decode(w) for w in report.runs.tokens]
     return table
 
@@ -256,7 +262,7 @@ def run_table(report: LeakageReport, decode: TokenDecoder) -> pd.DataFrame:
 def sequence_records(table: pd.DataFrame) -> list[dict]:
     """The rows of :func:`sequence_table` for JSON, with only the first few contexts and their
     numbers."""
-    out = []
+    records = []
     for row in table.to_dict("records"):
         shortest = min(row["context_lengths"])
         # The pair with the largest ratio (without a public model, the lowest perplexity), so that
@@ -268,5 +274,5 @@ def sequence_records(table: pd.DataFrame) -> list[dict]:
         for name in ("perplexities", "public_perplexities", "context_lengths", "users", "contexts"):
             row[name] = row[name][:MAX_SHOWN_CONTEXTS]
         row["contexts"] = [text[-CONTEXT_CHARACTERS:] for text in row["contexts"]]
-        out.append({str(k): round_for_json(v) for k, v in row.items()} | {"context": shortest})
-    return out
+        records.append({str(k): round_for_json(v) for k, v in row.items()} | {"context": shortest})
+    return records

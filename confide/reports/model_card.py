@@ -42,8 +42,8 @@ def flatten_fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
             flatten_fields(v, f"{path}.{i}" if path else str(i)) for i, v in enumerate(value, 1)
         ]
     else:
-        known = {None: "–", True: "yes", False: "no"}
-        text = known[value] if value is None or isinstance(value, bool) else (
+        words = {None: "–", True: "yes", False: "no"}
+        text = words[value] if value is None or isinstance(value, bool) else (
             f"{value:,}" if isinstance(value, int) else str(value))  # fmt: skip
         return [(path, text)]
     return [field for part in parts for field in part]
@@ -66,29 +66,29 @@ def describe_promise(certificate: Certificate) -> str:
     if certificate["verdict"] == "none" and certificate["void_because"]:
         return f"no guarantee: {' '.join(certificate['void_because'])}"
     if certificate["verdict"] == "none":
-        raw = (
+        suffix = (
             ", and it read the text as it is"
             if certificate["policies"]["pi"]["name"] == "none"
             else ""
         )
-        return f"no guarantee: this method adds no noise{raw}"
+        return f"no guarantee: this method adds no noise{suffix}"
     if certificate["verdict"] != "holds":
         return f"no guarantee; void: {' '.join(certificate['void_because'])}"
     guarantee = certificate["guarantee"]
     if guarantee["kind"] == SECRET_PLAN_KIND:
-        told = _describe_value_promise(certificate)
+        clauses = _describe_value_promise(certificate)
         neighbours = PLAN_NEIGHBOURS[guarantee["relation"]]
     else:
-        told = _describe_point_promise(certificate)
+        clauses = _describe_point_promise(certificate)
         neighbours = describe_relation(guarantee["relation"], guarantee["accountant"])
-    told += [
+    clauses += [
         f"neighbours: {neighbours}",
         f"accountant: {guarantee['accountant']}",
         *_describe_rates(certificate),
         f"treated as public: {'; '.join(certificate['treated_as_public'])}",
         *([f"assumed: {'; '.join(certificate['assumed'])}"] if certificate["assumed"] else []),
     ]
-    return "; ".join(told + _list_uncounted(certificate["spent_before"]))
+    return "; ".join(clauses + _list_uncounted(certificate["spent_before"]))
 
 
 def _format_pair(pair: Mapping[str, Any]) -> str:
@@ -98,29 +98,26 @@ def _format_pair(pair: Mapping[str, Any]) -> str:
 
 def _describe_point_promise(certificate: Certificate) -> list[str]:
     """Epsilon and delta of a training with noise for each data point, and the unit they are for."""
-    guarantee, before, unit = (
-        certificate["guarantee"],
-        certificate["spent_before"],
-        certificate["unit"],
-    )
-    others = certificate["searched"]["trials"] - 1
-    beside = []
-    if before["runs"]:
-        beside.append(f"{before['runs']} earlier {SAME_PEOPLE_PHRASE}")
-    if others:
-        beside.append(f"{others} that were compared with it")
-    together = f" of this model and {' and '.join(beside)} together" if beside else ""
-    told = [f"{_format_pair(guarantee['secret'])} {PROMISE_NAMES[guarantee['kind']]}{together}"]
-    if before["runs"]:
-        compared = " and those that were compared with it" if others else ""
-        told.append(f"of this model{compared} alone: {_format_pair(before['alone'])}")
+    guarantee, unit = certificate["guarantee"], certificate["unit"]
+    spent_before = certificate["spent_before"]
+    other_trials = certificate["searched"]["trials"] - 1
+    other_models = []
+    if spent_before["runs"]:
+        other_models.append(f"{spent_before['runs']} earlier {SAME_PEOPLE_PHRASE}")
+    if other_trials:
+        other_models.append(f"{other_trials} that were compared with it")
+    scope = f" of this model and {' and '.join(other_models)} together" if other_models else ""
+    clauses = [f"{_format_pair(guarantee['secret'])} {PROMISE_NAMES[guarantee['kind']]}{scope}"]
+    if spent_before["runs"]:
+        compared = " and those that were compared with it" if other_trials else ""
+        clauses.append(f"of this model{compared} alone: {_format_pair(spent_before['alone'])}")
     spared = _say_who_is_spared(certificate)
     if guarantee["kind"] == "dp":
-        whole = ", with all their points" if unit == "user" else ""
-        return [*told, f"unit: one {unit}{whole}{spared}"]
-    learned = ", but that was learned with noise" if before["delta2"] > 0 else ""
+        with_all_points = ", with all their points" if unit == "user" else ""
+        return [*clauses, f"unit: one {unit}{with_all_points}{spared}"]
+    learned = ", but that was learned with noise" if spent_before["delta2"] > 0 else ""
     passed = f"of one that the policy passed over{learned}: {_format_pair(guarantee['missed'])}"
-    return [*told, passed, f"unit: one secret in one {unit}{spared}"]
+    return [*clauses, passed, f"unit: one secret in one {unit}{spared}"]
 
 
 def _say_who_is_spared(certificate: Certificate) -> str:
@@ -146,45 +143,47 @@ def _describe_value_promise(certificate: Certificate) -> list[str]:
         f"{count_of(number, 'step', 'steps')} with noise multiplier {at_most(multiplier, 6)}"
         for multiplier, number in steps.items()
     ]
-    of_people = any(states_kind(sentence, "one_name") for sentence in certificate["assumed"])
-    unit = "a value of one person" if of_people else "it"
+    is_of_people = any(states_kind(sentence, "one_name") for sentence in certificate["assumed"])
+    unit = "a value of one person" if is_of_people else "it"
     return [*rows, f"unit: all points in which the search found {unit}", *noise]
 
 
 def _describe_rates(certificate: Certificate) -> list[str]:
     """The two rates on which confidentiality rests: those of this model's own search, and together
     with earlier models' searches if these add to them."""
-    kind, before = certificate["guarantee"]["kind"], certificate["spent_before"]
+    kind, spent_before = certificate["guarantee"]["kind"], certificate["spent_before"]
     if kind != BAYESIAN_KIND:
         return ["holds whatever a search for secrets finds"] if kind == "dp" else []
     rows = (
         ("trace rate: the redacted points differ", "gamma", "trace"),
         ("public rate: learned without noise", "delta2", "public"),
     )
-    labels, told = certificate["labels"], []
+    labels, clauses = certificate["labels"], []
     alpha = labels["alpha"] / (2 * labels["judged"]) if labels else 0.0
-    for what, symbol, name in rows:
+    for label, symbol, name in rows:
         rate = certificate["rates"][name]
-        said = BoundedRate.from_rate(Rate.from_json(rate), alpha=alpha)
-        added = before[symbol] != rate["upper"]
-        earlier = f", with earlier models at most {at_most(before[symbol])}" if added else ""
-        told.append(f"{what}, {symbol} = {said}{earlier}")
-    if apart := (labels or {}).get("apart"):
-        whose = "people" if labels["cluster"] == "user" else "conversations"
-        told.append(
-            f"both rates without the {apart} {whose} from whom a policy learned or who had been "
+        bound = BoundedRate.from_rate(Rate.from_json(rate), alpha=alpha)
+        added = spent_before[symbol] != rate["upper"]
+        with_earlier = ""
+        if added:
+            with_earlier = f", with earlier models at most {at_most(spent_before[symbol])}"
+        clauses.append(f"{label}, {symbol} = {bound}{with_earlier}")
+    if left_out := (labels or {}).get("apart"):
+        noun = "people" if labels["cluster"] == "user" else "conversations"
+        clauses.append(
+            f"both rates without the {left_out} {noun} from whom a policy learned or who had been "
             "read before it was made"
         )
     if unread := (labels or {}).get("unread"):
-        drawn = count_of(unread, "turn that was", "turns that were")
-        told.append(f"in both counts {drawn} drawn and not read, as failures")
+        unread_turns = count_of(unread, "turn that was", "turns that were")
+        clauses.append(f"in both counts {unread_turns} drawn and not read, as failures")
     if replaced := (labels or {}).get("replaced"):
         turns = count_of(replaced, "turn", "turns")
-        told.append(f"not counted: another reading of {turns} that was imported")
-    return told
+        clauses.append(f"not counted: another reading of {turns} that was imported")
+    return clauses
 
 
-def _list_uncounted(before: Mapping[str, Any]) -> list[str]:
+def _list_uncounted(spent_before: Mapping[str, Any]) -> list[str]:
     """Earlier models that are not part of any number."""
     rows = (
         (
@@ -195,7 +194,7 @@ def _list_uncounted(before: Mapping[str, Any]) -> list[str]:
         ("struck", "that nobody ever saw, as the releaser states"),
         ("forgotten", "on texts for which the releaser forgot whose they were"),
     )
-    return [f"not counted: {before[n]} {what}" for n, what in rows if before.get(n)]
+    return [f"not counted: {spent_before[n]} {reason}" for n, reason in rows if spent_before.get(n)]
 
 
 def render_model_card(facts: Mapping[str, Any]) -> str:

@@ -111,33 +111,36 @@ def screen_into_folder(
             )
     flagged = {"corpus": outputs.hash_tree(corpus), **options.recorded()}
     with (
-        outputs.staged_folder(out, **recipe, public=PUBLIC_SCREENING_FILES, force=force) as part,
-        shards.resume_shards(out, flagged) as kept,
+        outputs.staged_folder(
+            out, **recipe, public=PUBLIC_SCREENING_FILES, force=force
+        ) as temporary_folder,
+        shards.resume_shards(out, flagged) as flag_shards,
     ):
-        key = outputs.load_or_make_key(part / screened_folder.KEY_FILE)
+        key = outputs.load_or_make_key(temporary_folder / screened_folder.KEY_FILE)
         outcome = corpus_screening.screen_corpus(
             corpus,
-            part,
+            temporary_folder,
             options,
             key=None if options.keep_ids else key,
             judges=labels,
             reveal=reveal,
             executor=executor,
-            shards=kept,
+            shards=flag_shards,
             progress=progress,
         )
-        shown = replace(outcome, summary=outputs.with_keyed_hashes(outcome.summary, key))
-        for name, facts in (
+        shown_outcome = replace(outcome, summary=outputs.with_keyed_hashes(outcome.summary, key))
+        for name, summary in (
             ("private/", outcome.summary | outcome.private),
-            ("", shown.summary),
+            ("", shown_outcome.summary),
         ):
-            text = json.dumps(facts, indent=1) + "\n"
-            (part / f"{name}summary.json").write_text(text, encoding="utf-8")
-        (part / "screening.html").write_text(render_screening_page(shown), encoding="utf-8")
+            text = json.dumps(summary, indent=1) + "\n"
+            (temporary_folder / f"{name}summary.json").write_text(text, encoding="utf-8")
+        page = render_screening_page(shown_outcome)
+        (temporary_folder / "screening.html").write_text(page, encoding="utf-8")
         if reveal:
-            clear = html.render_template("examples.html.j2", examples=outcome.examples)
-            (part / "private" / "examples.html").write_text(clear, encoding="utf-8")
-    return shown
+            page = html.render_template("examples.html.j2", examples=outcome.examples)
+            (temporary_folder / "private" / "examples.html").write_text(page, encoding="utf-8")
+    return shown_outcome
 
 
 def render_screening_page(outcome: ScreeningOutcome) -> str:
@@ -150,21 +153,22 @@ def render_screening_page(outcome: ScreeningOutcome) -> str:
 
 def format_screening(outcome: ScreeningOutcome, notes: Sequence[str] = ()) -> str:
     """The text that ``crtlib screen`` prints."""
-    s = outcome.summary
-    points = "turns" if s["unit"] == "turn" else f"{s['unit']}s"
-    gone = s["copies_left_out"]
-    left_out = f" ({gone:,} of public {points} left out)" if gone else ""
+    summary = outcome.summary
+    points = "turns" if summary["unit"] == "turn" else f"{summary['unit']}s"
+    left_out_copies = summary["copies_left_out"]
+    left_out = f" ({left_out_copies:,} of public {points} left out)" if left_out_copies else ""
     lines = [
-        f"{points} {s['points']:,} · duplicates {s['duplicates']:,}{left_out} · "
-        f"private {s['private']:,} · public {s['public']:,} ({100 * s['public_share']:.1f} %)",
+        f"{points} {summary['points']:,} · duplicates {summary['duplicates']:,}{left_out} · "
+        f"private {summary['private']:,} · public {summary['public']:,} "
+        f"({100 * summary['public_share']:.1f} %)",
         outcome.rates.table(),
     ]
     if len(outcome.rates.by_kind) > 1:
         lines += ["by kind (each bound for itself)"]
         lines += [
-            f"  {kind:<20} miss {by_name['miss'].describe_with_lack_of_labels()} · "
-            f"trace {by_name['trace'].failures} of {by_name['trace'].judged_secrets}"
-            for kind, by_name in outcome.rates.by_kind.items()
+            f"  {kind:<20} miss {rates['miss'].describe_with_lack_of_labels()} · "
+            f"trace {rates['trace'].failures} of {rates['trace'].judged_secrets}"
+            for kind, rates in outcome.rates.by_kind.items()
         ]
-    every = (*outcome.private["said"], *outcome.notes, *notes)
-    return "\n".join([*lines, *(f"note: {note}" for note in every)])
+    all_notes = (*outcome.private["said"], *outcome.notes, *notes)
+    return "\n".join([*lines, *(f"note: {note}" for note in all_notes)])

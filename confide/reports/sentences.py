@@ -90,7 +90,7 @@ def load_sentences() -> dict[str, tuple[Any, jinja2.Template]]:
 def select_sentences(certificate: Certificate) -> dict[str, list[str]]:
     """The sentences that are true of a certificate: name -> paragraphs, with ``**bold**``
     inside."""
-    known: dict[str, Any] = {
+    names: dict[str, Any] = {
         **certificate,
         "no_promise": NO_PROMISE,
         "before": Counter(certificate["spent_before"]),
@@ -98,9 +98,9 @@ def select_sentences(certificate: Certificate) -> dict[str, list[str]]:
         "people": [row for row in certificate["right_guess"] if row["who"] == "user"],
     }
     for name, expression in _read_sentences_file()["given"].items():
-        known[name] = _compile_condition(expression)(known)
+        names[name] = _compile_condition(expression)(names)
     return {
-        name: [" ".join(p.split()) for p in text.render(known).split("\n\n") if p.strip()]
+        name: [" ".join(p.split()) for p in text.render(names).split("\n\n") if p.strip()]
         for name, (condition, text) in load_sentences().items()
-        if condition(known)
+        if condition(names)
     }

@@ -64,52 +64,52 @@ def judge_requirements(certificate: Certificate, name: str) -> list[dict[str, An
         ``tests/release/test_standards.py::test_each_condition_alone_makes_a_requirement_not_met``.
     """
     standard = load_standard(name)
-    known = _name_facts(certificate, standard["given"])
-    return [_judge_requirement(row, known) for row in standard["requirement"]]
+    names = _name_facts(certificate, standard["given"])
+    return [_judge_requirement(row, names) for row in standard["requirement"]]
 
 
-def _name_facts(certificate: Certificate, given: Mapping[str, str]) -> dict[str, Any]:
+def _name_facts(certificate: Certificate, definitions: Mapping[str, str]) -> dict[str, Any]:
     """The names that a condition may use: the fields of the certificate, its limits, and the facts
     that the standard's file defines."""
-    kept: dict[str, bool] = {}
+    limits_met: dict[str, bool] = {}
     for limit in certificate.get("limits", ()):
-        about = limit["limit"].split("<=")[0].strip()
-        kept[about] = kept.get(about, True) and limit["met"]
-    known = {**certificate, "kept": kept}
-    for name, expression in given.items():
-        known[name] = _compile_expression(expression)(known)
-    return known
+        limit_name = limit["limit"].split("<=")[0].strip()
+        limits_met[limit_name] = limits_met.get(limit_name, True) and limit["met"]
+    names = {**certificate, "kept": limits_met}
+    for name, expression in definitions.items():
+        names[name] = _compile_expression(expression)(names)
+    return names
 
 
-def _judge_requirement(row: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def _judge_requirement(row: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
     facts = {"id": row["id"], "level": row["level"], "asks": row["asks"]}
     if "because" in row:
         return {**facts, "status": NOT_OURS, "because": [row["because"]], "evidence": []}
-    lacking = [why for condition, why in row["needs"] if not _is_true(condition, known)]
-    shown = [
-        {"what": what, "value": _evaluate(value, known), "hash": _evaluate(of, known)}
-        for what, value, of in row["shows"]
+    lacking = [reason for condition, reason in row["needs"] if not _is_true(condition, names)]
+    evidence = [
+        {"what": label, "value": _evaluate(value, names), "hash": _evaluate(hash_expression, names)}
+        for label, value, hash_expression in row["shows"]
     ]
     return {
         **facts,
         "status": NOT_MET if lacking else MET,
         "because": lacking,
-        "evidence": [x for x in shown if x["value"] is not None],
+        "evidence": [x for x in evidence if x["value"] is not None],
         **({"note": row["note"]} if "note" in row else {}),
     }
 
 
-def _evaluate(expression: str, known: Mapping[str, Any]) -> Any:
+def _evaluate(expression: str, names: Mapping[str, Any]) -> Any:
     """The value of an expression; None if the certificate lacks a field in it."""
     try:
-        return _compile_expression(expression)(known)
+        return _compile_expression(expression)(names)
     except (jinja2.UndefinedError, TypeError):
         return None
 
 
-def _is_true(condition: str, known: Mapping[str, Any]) -> bool:
+def _is_true(condition: str, names: Mapping[str, Any]) -> bool:
     """Whether a condition holds; none does about fields that the certificate lacks."""
-    return bool(_evaluate(condition, known))
+    return bool(_evaluate(condition, names))
 
 
 # --------------------------------------------------------------------------- what is written

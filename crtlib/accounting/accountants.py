@@ -135,10 +135,12 @@ class PrivacyProfile:
             return 0.0
         if self._total_mean_shift == math.inf:
             return 1.0
-        loose = self._loose_delta(epsilon)
+        looser_bound = self._loose_delta(epsilon)
         if not (self._is_for_pld and self._has_sampling):
-            return loose
-        return min(loose, max(composition.delta(epsilon) for composition in self._compositions))
+            return looser_bound
+        return min(
+            looser_bound, max(composition.delta(epsilon) for composition in self._compositions)
+        )
 
     def _loose_delta(self, epsilon: float) -> float:
         gaussian = gaussian_delta(self._total_mean_shift, epsilon)
@@ -148,11 +150,11 @@ class PrivacyProfile:
         """:meth:`delta` at many epsilons at once; quicker."""
         if not self._events or self._total_mean_shift == math.inf:
             return np.full_like(epsilons, bool(self._events))
-        loose = np.array([self._loose_delta(epsilon) for epsilon in epsilons.tolist()])
+        looser_bounds = np.array([self._loose_delta(epsilon) for epsilon in epsilons.tolist()])
         if not (self._is_for_pld and self._has_sampling):
-            return loose
-        by_direction = [composition.deltas(epsilons) for composition in self._compositions]
-        return np.asarray(np.minimum(loose, np.max(by_direction, 0)))
+            return looser_bounds
+        deltas_by_direction = [composition.deltas(epsilons) for composition in self._compositions]
+        return np.asarray(np.minimum(looser_bounds, np.max(deltas_by_direction, 0)))
 
     def _answer(self, delta: float) -> AccountantBound:
         if not self._events:
@@ -221,10 +223,10 @@ class PrivacyProfile:
 
     @cached_property
     def renyi(self) -> RenyiCurve:
-        every = 8 if self._is_for_pld and len(self._events) > MAX_FINE_PARTS else 1
+        order_stride = 8 if self._is_for_pld and len(self._events) > MAX_FINE_PARTS else 1
         directions = RELATION_DIRECTIONS[self.neighbouring_relation]
         with _silence_warnings():
-            return RenyiCurve(*map(self._pairs_with_steps, directions), every=every)
+            return RenyiCurve(*map(self._pairs_with_steps, directions), order_stride=order_stride)
 
 
 class _ExternalProfile(PrivacyProfile):
@@ -343,10 +345,11 @@ def gaussian_delta(shift: float, epsilon: float) -> float:
     """The delta of N(shift, 1) against N(0, 1) (Balle and Wang 2018, Theorem 8), rounding added."""
     if shift in (0.0, math.inf):
         return float(shift > 0)
-    one = float(special.log_ndtr(shift / 2 - epsilon / shift))
-    two = epsilon + float(special.log_ndtr(-shift / 2 - epsilon / shift))
-    rounding = 1e-15 * (8 + abs(one) + abs(two) + 2 * epsilon)
-    return min(1.0, math.exp(one) * (-math.expm1(min(0.0, two - one)) + rounding))
+    log_p_mass = float(special.log_ndtr(shift / 2 - epsilon / shift))
+    log_q_mass = epsilon + float(special.log_ndtr(-shift / 2 - epsilon / shift))
+    rounding = 1e-15 * (8 + abs(log_p_mass) + abs(log_q_mass) + 2 * epsilon)
+    relative_excess = -math.expm1(min(0.0, log_q_mass - log_p_mass))
+    return min(1.0, math.exp(log_p_mass) * (relative_excess + rounding))
 
 
 def gaussian_epsilon(shift: float, delta: float) -> float:
@@ -419,12 +422,12 @@ def calibrate_noise(
         value = curve(delta)
         return math.log(min(max(value, 1e-300), 1e300) / target)
 
-    least = math.log(MIN_NOISE_MULTIPLIER)
+    min_log_sigma = math.log(MIN_NOISE_MULTIPLIER)
 
     def bracket(centre: float, width: float, coarse: bool) -> tuple[float, float]:
         low = high = centre
-        while low > least and excess(low, coarse) <= 0:
-            low, width = max(least, low - width), 2 * width
+        while low > min_log_sigma and excess(low, coarse) <= 0:
+            low, width = max(min_log_sigma, low - width), 2 * width
         while excess(high, coarse) > 0:
             high, width = high + width, 2 * width
             if high > 30:
@@ -434,32 +437,32 @@ def calibrate_noise(
         return low, high
 
     low, high = bracket(0.0, 1.0, True)
-    if low == least and excess(low, False) <= 0:
+    if low == min_log_sigma and excess(low, False) <= 0:
         return MIN_NOISE_MULTIPLIER
     # A coarse root costs little and lands so near that the secant needs few fine evaluations.
     start = brentq(excess, low, high, args=(True,), xtol=1e-6) if excess(low, True) > 0 else low
-    near = 2e-9 if steps <= 200_000 else 1e-4  # the cost of an evaluation grows with the steps
-    root = _find_root_by_secant(lambda x: excess(x, False), start, near)
+    tolerance = 2e-9 if steps <= 200_000 else 1e-4  # the cost of an evaluation grows with the steps
+    root = _find_root_by_secant(lambda x: excess(x, False), start, tolerance)
     if root is None:  # a curve with corners
-        root = brentq(excess, *bracket(start, 0.01, False), args=(False,), xtol=near)
-    step = near / 20
+        root = brentq(excess, *bracket(start, 0.01, False), args=(False,), xtol=tolerance)
+    step = tolerance / 20
     while excess(root, False) > 0:  # end on the side where the promise holds
         root, step = root + step, 2 * step
     return math.exp(root)
 
 
-def _find_root_by_secant(f: EpsilonCurve, x: float, near: float) -> float | None:
-    """A root of a smooth, falling ``f``, or ``near`` above it; None if it is not found soon."""
+def _find_root_by_secant(f: EpsilonCurve, x: float, tolerance: float) -> float | None:
+    """A root of a smooth, falling ``f``, or ``tolerance`` above it; None if not found soon."""
     value, slope = f(x), -1.0
     for _ in range(7):
-        if abs(value) < near:
-            return x + near
+        if abs(value) < tolerance:
+            return x + tolerance
         if not (abs(value) < 50 and slope < 0):
             return None
         following = x - min(max(value / slope, -0.3), 0.3)
-        new = f(following)
+        following_value = f(following)
         if following == x:
             return None
-        slope = (new - value) / (following - x)
-        x, value = following, new
+        slope = (following_value - value) / (following - x)
+        x, value = following, following_value
     return None

@@ -131,16 +131,17 @@ def crt_guarantee(
         "neighbouring_relation": neighbouring_relation,
     }
     rate = gamma.bound
-    spent = confidentiality_epsilon(events, gamma=rate, total_delta=noise_delta, **options)
-    asked = privacy_cost.epsilon_and_accountant(
+    secret_epsilon = confidentiality_epsilon(events, gamma=rate, total_delta=noise_delta, **options)
+    accountant_bound = privacy_cost.epsilon_and_accountant(
         events, delta=min(noise_delta / rate, 0.5) if rate else noise_delta, **options
     )
     return Guarantee(
-        spent,
+        secret_epsilon,
         delta=min(1.0, noise_delta + delta2.bound),
         unit=f"one secret in one {unit}",
         neighbouring_relation=neighbouring_relation,
-        accountant=asked.accountant,  # whose bound it is: a looser one if the requested has none
+        # Whose bound it is: that of a looser accountant if the requested one has none.
+        accountant=accountant_bound.accountant,
         kind="Bayesian confidentiality",
         gamma=gamma,
         delta2=delta2,
@@ -228,16 +229,16 @@ def account_training(
         raise ValueError(f"epsilon, noise_multiplier: give exactly one of the two, not {how_many}")
     check_allowed("noise_multiplier", sigma, 0 < sigma <= 1e100, "positive and at most 1e100")
     event = SampledGaussian(q, sigma, steps)
-    spent = privacy_cost.epsilon_and_accountant(event, delta=noise_delta, **options)
+    accountant_bound = privacy_cost.epsilon_and_accountant(event, delta=noise_delta, **options)
     check_allowed(
         "noise_multiplier",
         sigma,
-        spent.value < math.inf,
+        accountant_bound.value < math.inf,
         "larger, as this noise gives no finite epsilon",
     )
     return {
         "noise_multiplier": sigma,
-        "epsilon": spent.value,
+        "epsilon": accountant_bound.value,
         "delta": noise_delta,
         "gamma": gamma,
         "delta2": delta2,
@@ -246,8 +247,8 @@ def account_training(
         ),
         "confidentiality_delta": min(1.0, noise_delta + delta2),
         "neighbouring_relation": neighbouring_relation,
-        "neighbours": describe_relation(neighbouring_relation, spent.accountant),
-        "accountant": spent.accountant,
+        "neighbours": describe_relation(neighbouring_relation, accountant_bound.accountant),
+        "accountant": accountant_bound.accountant,
         "sampling_probability": q,
         "steps": steps,
     }

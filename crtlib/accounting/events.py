@@ -87,14 +87,14 @@ def delta_of_noise_end(
     """
     total = 0.0
     for event, group in zip(events, groups, strict=True):
-        drawn = np.arange(1, group + 1)
-        chance = stats.binom.pmf(drawn, group, event.sampling_probability)
+        drawn_counts = np.arange(1, group + 1)
+        chance = stats.binom.pmf(drawn_counts, group, event.sampling_probability)
         # Where a point may not be drawn, the other data set's noise is around a sum without it too.
         is_exchanged = neighbouring_relation == "replace" and event.sampling_probability == 1
-        shift = drawn * (2 if is_exchanged else 1) / max(event.noise_multiplier, 1e-9)
-        at_end = np.minimum(shift, NOISE_END)
+        shift = drawn_counts * (2 if is_exchanged else 1) / max(event.noise_multiplier, 1e-9)
+        capped_shift = np.minimum(shift, NOISE_END)
         with np.errstate(divide="ignore"):
-            loss = at_end * (NOISE_END - at_end / 2) + np.log(chance)
+            loss = capped_shift * (NOISE_END - capped_shift / 2) + np.log(chance)
         uncharged = loss <= epsilon + CHARGED_LOSS_MARGIN
         total += event.steps * float((chance * special.ndtr(shift - NOISE_END))[uncharged].sum())
     return min(1.0, total)

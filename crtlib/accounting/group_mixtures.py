@@ -73,9 +73,9 @@ def group_count_laws(probabilities: ArrayLike, indptr: ArrayLike) -> GroupCountL
         active = len(rows) - np.searchsorted(sizes[rows][::-1], np.arange(sizes[rows[0]]), "right")
         for d, n in enumerate(active):  # the d-th point of each of the n groups that have one
             q = p[starts[rows[:n]] + d, None]
-            drawn = pmf[:n, :-1] * q
+            drawn_mass = pmf[:n, :-1] * q
             pmf[:n] *= 1 - q
-            pmf[:n, 1:] += drawn
+            pmf[:n, 1:] += drawn_mass
         tail = np.asarray(np.exp(_log_chernoff_bound(top + 1, loads[rows])))
         blocks.append((rows, pmf, np.where(sizes[rows] <= top, 0.0, tail)))
     return GroupCountLaws(tuple(blocks), sizes)
@@ -104,8 +104,8 @@ def _largest_counts(loads: Array, sizes: NDArray[np.int64]) -> NDArray[np.int64]
     low, high = np.floor(loads), np.maximum(sizes, 1).astype(float)
     while (high - low > 1).any():
         k = np.ceil((low + high) / 2)
-        enough = _log_chernoff_bound(k + 1, loads) <= MIN_LOG_PROBABILITY - loads
-        low, high = np.where(enough, low, np.minimum(k, high)), np.where(enough, k, high)
+        is_enough = _log_chernoff_bound(k + 1, loads) <= MIN_LOG_PROBABILITY - loads
+        low, high = np.where(is_enough, low, np.minimum(k, high)), np.where(is_enough, k, high)
     return high.astype(np.int64)
 
 
@@ -122,25 +122,27 @@ def mixture_kl(
     """
     check_allowed("sigma", sigma, 0 < sigma < math.inf, "positive and finite")
     check_choice("direction", direction, DIVERGENCE_DIRECTIONS)
-    out = np.zeros(len(groups))
+    divergences = np.zeros(len(groups))
     for rows, pmf, tail in groups.blocks:
         top = pmf.shape[1] - 1
         if top:
             # log L is analytic to pi sigma^2 off the real line: sums converge as e^(-40) here.
             step = MIXTURE_STEP_SIGMAS * sigma * min(1.0, sigma)
-            left = (
-                0.0 if direction == "replace" else -MIXTURE_REACH_SIGMAS * sigma
-            )  # an even integrand, 0 at 0
-            x = np.arange(left, top + MIXTURE_REACH_SIGMAS * sigma, step)
-            out[rows] = _kl_block(pmf, x, sigma, direction) * step
+            x_min = -MIXTURE_REACH_SIGMAS * sigma
+            if direction == "replace":
+                x_min = 0.0  # an even integrand, 0 at 0
+            x = np.arange(x_min, top + MIXTURE_REACH_SIGMAS * sigma, step)
+            divergences[rows] = _kl_block(pmf, x, sigma, direction) * step
         # t: convexity, the entropy of "in the tail or not", and log(q / p) <= -log pmf_0
         n = (2 if direction == "replace" else 1) * groups.sizes[rows]
         entropy = special.entr(tail) + special.entr(1 - tail)
-        bound = tail * n**2 / (2 * sigma**2) + entropy if direction != "backward" else 0.0
+        bound: Array | float = 0.0
+        if direction != "backward":
+            bound = tail * n**2 / (2 * sigma**2) + entropy
         if direction != "forward":
             bound = bound + np.divide(tail, pmf[:, 0], out=np.zeros_like(tail), where=tail > 0)
-        out[rows] += bound
-    return out
+        divergences[rows] += bound
+    return divergences
 
 
 def _kl_block(pmf: Array, x: Array, sigma: float, direction: str) -> Array:
@@ -150,15 +152,15 @@ def _kl_block(pmf: Array, x: Array, sigma: float, direction: str) -> Array:
         _, mirrored, p_mirrored = _mixture_ratio(pmf, -x, sigma, log_q)
         return np.asarray(((p - p_mirrored) * (loss - mirrored)).sum(axis=1))
     q = np.exp(log_q)
-    near = np.abs(u) < 1e-3  # where the differences below would cancel
-    s = u[near]
+    is_near_zero = np.abs(u) < 1e-3  # where the differences below would cancel
+    s = u[is_near_zero]
     if direction == "forward":
         terms = p * loss - p + q
         series = s * s * (1 / 2 - s * (1 / 6 - s * (1 / 12 - s * (1 / 20 - s / 30))))
     else:
         terms = p - q - q * loss
         series = s * s * (1 / 2 - s * (1 / 3 - s * (1 / 4 - s * (1 / 5 - s / 6))))
-    terms[near] = series * np.broadcast_to(q, u.shape)[near]
+    terms[is_near_zero] = series * np.broadcast_to(q, u.shape)[is_near_zero]
     return np.asarray(terms.sum(axis=1))
 
 
@@ -174,9 +176,9 @@ def _mixture_ratio(pmf: Array, x: Array, sigma: float, log_q: Array) -> tuple[Ar
     if hard.any():
         log_p = np.full((len(pmf), int(hard.sum())), -np.inf)
         with np.errstate(divide="ignore"):
-            logs = np.log(pmf)
+            log_pmf = np.log(pmf)
         for i in range(len(k)):
-            log_p = np.logaddexp(log_p, logs[:, i, None] + exponent[i, hard])
+            log_p = np.logaddexp(log_p, log_pmf[:, i, None] + exponent[i, hard])
         loss[:, hard] = log_p
         p[:, hard] = np.exp(log_p + log_q[hard])
     return u, loss, p

@@ -123,10 +123,10 @@ class BoundedRate:
         confidence = float(-round_up_to_figures(-100 * self.confidence))
         second_reader = ""
         if self.reread_counts:
-            overlooked, found = self.reread_counts
+            overlooked_count, found_count = self.reread_counts
             second_reader = (
-                f"; of {found} that a second reader found, "
-                f"{overlooked} had been overlooked and missed"
+                f"; of {found_count} that a second reader found, "
+                f"{overlooked_count} had been overlooked and missed"
             )
         return (
             f"{self.rate:.4g} (measured: {self.failures} of {self.judged_secrets}{second_reader}, "
@@ -175,8 +175,8 @@ class Guarantee:
             ("public rate: learned without noise", "delta2", self.delta2, "conservative"),
         )
         for name, symbol, rate, policy in rates:
-            of_policy = f"{name}, {symbol} = {rate}"
-            parts.append(of_policy if rate is not None else f"{policy} policy: not used")
+            rate_text = f"{name}, {symbol} = {rate}"
+            parts.append(rate_text if rate is not None else f"{policy} policy: not used")
         rests_on_counts = any(rate and rate.judged_secrets for rate in (self.gamma, self.delta2))
         public = [self.public] * bool(self.public) + ["the counts of labels"] * rests_on_counts
         if public:

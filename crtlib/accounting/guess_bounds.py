@@ -74,17 +74,18 @@ def guess_advantage(
     check_whole_number("copies", copies, 0)
     check_allowed("copies", copies, copies <= MAX_COPIES, f"at most {MAX_COPIES}")
     check_probabilities(trace_rate=trace_rate, public_rate=public_rate)
-    every = (events,) if isinstance(events, SampledGaussian) else tuple(events)
-    sizes = (group,) * len(every) if isinstance(group, int) else tuple(group)
-    far = [0.0] + [1.0] * copies  # more in clear reveal no less: what follows a 1 is 1
+    event_list = (events,) if isinstance(events, SampledGaussian) else tuple(events)
+    sizes = (group,) * len(event_list) if isinstance(group, int) else tuple(group)
+    # More values in clear reveal no less: what follows a 1 is 1.
+    distances_by_count = [0.0] + [1.0] * copies
     for j in range(1, copies + 1):
-        grown = tuple(j * size for size in sizes)
-        far[j] = _total_variation_distance(
-            every, grown, neighbouring_relation=neighbouring_relation
+        group_sizes = tuple(j * size for size in sizes)
+        distances_by_count[j] = _total_variation_distance(
+            event_list, group_sizes, neighbouring_relation=neighbouring_relation
         )
-        if far[j] >= 1:
+        if distances_by_count[j] >= 1:
             break
-    distances = np.maximum.accumulate(far)
+    distances = np.maximum.accumulate(distances_by_count)
     bound = concave_majorant(distances.tolist(), copies * trace_rate)
     return min(1.0, bound + copies * public_rate)
 
@@ -101,17 +102,18 @@ def _total_variation_distance(
     return curve.delta(0.0)
 
 
-def concave_majorant(values: Sequence[float], at: float) -> float:
-    """The value at ``at`` of the least concave function above ``values`` at 0, 1, and so on.
+def concave_majorant(values: Sequence[float], position: float) -> float:
+    """The value at ``position`` of the least concave function above ``values`` at 0, 1, and so on.
 
     >>> concave_majorant([0, 0, 1], 0.5)
     0.25
     """
     points = np.array(values, dtype=float)
     index = np.arange(len(points))
-    i, j = index[index <= at, None], index[index > at]
-    chords = points[i] + (points[j] - points[i]) * (at - i) / (j - i)  # each that is over ``at``
-    point = points[int(at)] if at == int(at) else -math.inf
+    i, j = index[index <= position, None], index[index > position]
+    slopes = (points[j] - points[i]) / (j - i)
+    chords = points[i] + slopes * (position - i)  # each that is over ``position``
+    point = points[int(position)] if position == int(position) else -math.inf
     return float(chords.max(initial=point))
 
 
@@ -186,8 +188,8 @@ def tradeoff_curve(
     >>> tradeoff_curve(phase, errors, neighbouring_relation="replace").round(3).tolist()
     [0.965, 0.78, 0.305]
     """
-    at = np.asarray(type_i, dtype=float)
-    for worst in (at.min(), at.max()) if at.size else ():
+    type_i_errors = np.asarray(type_i, dtype=float)
+    for worst in (type_i_errors.min(), type_i_errors.max()) if type_i_errors.size else ():
         check_probabilities(type_i=float(worst))
     check_probabilities(trace_rate=trace_rate, public_rate=public_rate)
     curve = privacy_cost.privacy_profile(
@@ -195,8 +197,8 @@ def tradeoff_curve(
     )
     epsilons, deltas = _sample_profile(curve)
     deltas = trace_rate * deltas[:, None] + public_rate
-    grown = 1 + trace_rate * np.expm1(epsilons)[:, None]
-    lines = np.maximum(1 - deltas - grown * at, (1 - deltas - at) / grown)
+    slopes = 1 + trace_rate * np.expm1(epsilons)[:, None]
+    lines = np.maximum(1 - deltas - slopes * type_i_errors, (1 - deltas - type_i_errors) / slopes)
     return np.asarray(np.maximum(0.0, lines.max(axis=0)))
 
 

@@ -81,13 +81,13 @@ class Composition:
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on the hockey-stick divergence of P from Q at e^epsilon >= 1."""
-        least = 1.0
+        least_delta = 1.0
         for points in self._sizes:  # fewer points have smaller errors, but are looser
             value, error_share = self._level(points).delta(epsilon)
-            least = min(least, value)
+            least_delta = min(least_delta, value)
             if error_share <= LATTICE_ERROR_SHARE:
                 break
-        return least
+        return least_delta
 
     def deltas(self, epsilons: Array) -> Array:
         """:meth:`delta` at many epsilons >= 0 at once, by few transforms on a coarser lattice."""
@@ -102,13 +102,13 @@ class Composition:
         """Return :meth:`epsilon`, and the part of ``delta`` charged for numerical errors."""
         if not MIN_DELTA < delta < 1:
             return (0.0 if delta >= 1 else math.inf), 0.0
-        least = math.inf, 0.0
+        least_answer = math.inf, 0.0
         for points in self._sizes:
             value, error_share = self._level(points).epsilon(delta)
-            least = min(least, (value, error_share * delta))
+            least_answer = min(least_answer, (value, error_share * delta))
             if error_share <= LATTICE_ERROR_SHARE:
                 break
-        return least
+        return least_answer
 
 
 class _LatticeComposition:
@@ -118,14 +118,18 @@ class _LatticeComposition:
         self, parts: Sequence[tuple[GaussianMixturePair, int]], width: float, per_octave: int
     ) -> None:
         self._steps = sum(n for _, n in parts)
-        beyond = MAX_MASS_BEYOND_LATTICE / self._steps
-        atoms = [discretise_loss(p, width, beyond=beyond, per_octave=per_octave) for p, _ in parts]
+        mass_beyond = MAX_MASS_BEYOND_LATTICE / self._steps
+        atoms = []
+        for pair, _ in parts:
+            atoms.append(discretise_loss(pair, width, beyond=mass_beyond, per_octave=per_octave))
         times = [n for _, n in parts]
         self._width = atoms[0].width
         self._laws = [_RepeatedLoss.of(a, n) for a, n in zip(atoms, times, strict=True)]
         self._sketch = [law.sketch() for law in self._laws]
-        kept = (n * math.log1p(-min(a.infinity, 0.5)) for a, n in zip(atoms, times, strict=True))
-        self._infinity = -math.expm1(sum(kept))
+        log_finite_masses = (
+            n * math.log1p(-min(a.infinity, 0.5)) for a, n in zip(atoms, times, strict=True)
+        )
+        self._infinity = -math.expm1(sum(log_finite_masses))
         self._at = lru_cache(maxsize=3)(self._tilted)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
@@ -162,8 +166,8 @@ class _LatticeComposition:
             self._theta(d) * share for d in (0.3, 1e-2, 1e-5, 1e-9, 1e-14) for share in (0.6, 1)
         ]
         tilts = (self._tilted(theta) for theta in thetas)
-        least: Array = np.min([tilt.deltas(epsilons) for tilt in tilts], axis=0)
-        return least + self._infinity
+        least_deltas: Array = np.min([tilt.deltas(epsilons) for tilt in tilts], axis=0)
+        return least_deltas + self._infinity
 
     def _theta(self, delta: float) -> float:
         """The tilt near which ``delta`` is decided: that of its Renyi bound."""
@@ -205,7 +209,9 @@ class _LatticeComposition:
         if not size <= MAX_TRANSFORM_POINTS:
             return TiltedComposition.without_window()
         n = 1 << (size - 1).bit_length()
-        whole, error = _convolve_laws([(law.tilted(theta, n), law.steps) for law in self._laws], n)
+        convolved, error = _convolve_laws(
+            [(law.tilted(theta, n), law.steps) for law in self._laws], n
+        )
         index = start + np.arange(n)
         # What the window loses above: Chernoff's bound, and the rounding of the moments.
         end, spread = (start + n) * self._width, self._spread(theta)
@@ -215,7 +221,7 @@ class _LatticeComposition:
         top = math.exp(min(0.0, top + 1e-6 + 64 * ULP * self._steps))
         return TiltedComposition.of(
             np.multiply(index, self._width),
-            np.maximum(whole[index % n], 0),
+            np.maximum(convolved[index % n], 0),
             error,
             theta,
             total,
@@ -233,15 +239,15 @@ class _LatticeComposition:
         leaves it above is charged.
         """
         total, spread = _sum_log_moments(self._sketch, theta), self._spread(theta)
-        up, down = [], []
+        upper_ends, lower_ends = [], []
         for u in CHERNOFF_WIDTHS / spread:
-            down.append(
+            lower_ends.append(
                 (total - _sum_log_moments(self._sketch, theta - u) + LOG_MASS_OUTSIDE_WINDOW) / u
             )
-            up.append(
+            upper_ends.append(
                 (_sum_log_moments(self._sketch, theta + u) - total - LOG_MASS_OUTSIDE_WINDOW) / u
             )
-        return float(max(down)), float(min(up))
+        return float(max(lower_ends)), float(min(upper_ends))
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,13 +261,18 @@ class _RepeatedLoss:
 
     @classmethod
     def of(cls, atoms: DiscreteLoss, steps: int) -> _RepeatedLoss:
-        keep = atoms.mass > 0
-        return cls(atoms.index[keep], atoms.losses[keep], np.log(atoms.mass[keep]), steps)
+        is_positive = atoms.mass > 0
+        return cls(
+            atoms.index[is_positive],
+            atoms.losses[is_positive],
+            np.log(atoms.mass[is_positive]),
+            steps,
+        )
 
     def sketch(self) -> _RepeatedLoss:
         """Fewer atoms, for searches: away from 0, neighbours are joined at their mean loss."""
-        at = np.arange(len(self.index))
-        starts = at[(np.abs(self.index) <= 2048) | (at % 16 == 0)]
+        position = np.arange(len(self.index))
+        starts = position[(np.abs(self.index) <= 2048) | (position % 16 == 0)]
         mass = np.exp(self.log_mass)
         joint = np.add.reduceat(mass, starts)
         losses = np.add.reduceat(mass * self.losses, starts) / joint
@@ -294,10 +305,10 @@ def _sum_log_moments(laws: Sequence[_RepeatedLoss], theta: float) -> float:
 
 def _minimise_over_tilts(cost: Callable[[float], float]) -> float:
     """The theta with the least ``cost(log theta)``, to few digits: any theta is sound."""
-    best = optimize.minimize_scalar(
+    optimum = optimize.minimize_scalar(
         cost, bounds=LOG_TILT_RANGE, method="bounded", options={"xatol": 1e-3}
     )
-    return float(np.float32(math.exp(best.x)))
+    return float(np.float32(math.exp(optimum.x)))
 
 
 def log_chernoff_share(theta: float) -> float:
@@ -311,13 +322,13 @@ def log_chernoff_share(theta: float) -> float:
 def _estimate_loss_extent(parts: Sequence[tuple[GaussianMixturePair, int]]) -> float:
     """An estimate of how far the summed loss reaches, in nats: 20 spreads, plus twice epsilon at
     1e-12."""
-    many = len(parts) > MAX_FINE_PARTS
-    theta = np.logspace(-1.5, 3, 20 if many else 40)
+    has_many_parts = len(parts) > MAX_FINE_PARTS
+    theta = np.logspace(-1.5, 3, 20 if has_many_parts else 40)
     cgf, variance = np.zeros_like(theta), 0.0
     for pair, steps in parts:
         mean_of_p = [pair.means(k)[0] for k in range(len(pair.pmf))]
         low, high = -9 * pair.sigma, pair.top + 12 * pair.sigma
-        x = np.linspace(low, high, 601 if many else 6001)
+        x = np.linspace(low, high, 601 if has_many_parts else 6001)
         with np.errstate(under="ignore"):
             bells = np.exp(-(((x - np.array(mean_of_p)[:, None]) / pair.sigma) ** 2) / 2)
             density: Array = np.array(pair.pmf) @ bells
@@ -345,18 +356,19 @@ def _convolve_laws(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, fl
         size = np.log(np.abs(transform) + bound)  # at least the exact size
         log_sizes += steps * size
         factors.append((steps * bound, size))
-    twice = np.full(n // 2 + 1, 2.0)  # each frequency but the first and the last stands for two
-    twice[[0, -1]] = 1.0
+    # Each frequency but the first and the last stands for two.
+    frequency_weights = np.full(n // 2 + 1, 2.0)
+    frequency_weights[[0, -1]] = 1.0
     error = 0.0
     for scale, size in factors:
         with np.errstate(over="ignore", under="ignore"):
-            rest = np.exp(np.minimum(log_sizes - size, 300))
-        error += scale * math.sqrt(float(twice @ rest**2)) / n
+            other_sizes = np.exp(np.minimum(log_sizes - size, 300))
+        error += scale * math.sqrt(float(frequency_weights @ other_sizes**2)) / n
     with np.errstate(over="ignore", under="ignore"):
-        whole = np.exp(np.minimum(log_sizes, 300))
+        total_sizes = np.exp(np.minimum(log_sizes, 300))
     steps = sum(times for _, times in laws)
-    error += 8 * ULP * (steps + 4) * float(twice @ whole) / n
-    error += unit * math.sqrt(float(twice @ whole**2) / n)
+    error += 8 * ULP * (steps + 4) * float(frequency_weights @ total_sizes) / n
+    error += unit * math.sqrt(float(frequency_weights @ total_sizes**2) / n)
     return fft.irfft(product, n), error
 
 
@@ -395,15 +407,17 @@ class TiltedComposition:
             return cls.without_window()
         mass = np.exp(np.minimum(cgf - theta * grid, 650)) * (tilted + error) * (1 + 1e-9)
         higher = tail_masses(mass)
-        less = discounted_tail_masses(mass, grid[1] - grid[0])
+        discounted = discounted_tail_masses(mass, grid[1] - grid[0])
         # Above a mass of 4 no delta is decided, below 1e-40 none: what is left off is charged.
         start, end = np.searchsorted(-higher, [-4.0, -1e-40])
         top += float(higher[end]) if end < len(higher) else 0.0
-        grid, mass, higher, less = (x[start:end].copy() for x in (grid, mass, higher, less))
+        grid, mass, higher, discounted = (
+            x[start:end].copy() for x in (grid, mass, higher, discounted)
+        )
         if not len(grid):
             return cls.without_window()
-        least = float(grid[0]) if start else max(0.0, edge)
-        return cls(grid, mass, higher, less, top, least, error, theta, cgf)
+        least_epsilon = float(grid[0]) if start else max(0.0, edge)
+        return cls(grid, mass, higher, discounted, top, least_epsilon, error, theta, cgf)
 
     def delta(self, epsilon: float) -> float:
         """sum of P (1 - e^(epsilon - loss))+, term by term: nothing cancels."""
@@ -418,11 +432,14 @@ class TiltedComposition:
         if not len(self.grid):
             return np.ones_like(epsilons)
         j = np.searchsorted(self.grid, epsilons, "right")
-        inside = np.minimum(j, len(self.grid) - 1)
-        grown = np.exp(np.minimum(0.0, epsilons - self.grid[inside]))
-        sums = self.tail_masses[inside] * (1 + 1e-9) - grown * self.discounted_tail_masses[inside]
-        found = np.where(j < len(self.grid), np.maximum(sums, 0.0), 0.0) + self.top
-        return np.where(epsilons < self.least, 1.0, found)
+        clipped_index = np.minimum(j, len(self.grid) - 1)
+        discounts = np.exp(np.minimum(0.0, epsilons - self.grid[clipped_index]))
+        sums = (
+            self.tail_masses[clipped_index] * (1 + 1e-9)
+            - discounts * self.discounted_tail_masses[clipped_index]
+        )
+        deltas = np.where(j < len(self.grid), np.maximum(sums, 0.0), 0.0) + self.top
+        return np.where(epsilons < self.least, 1.0, deltas)
 
     def charged_delta(self, epsilon: float) -> float:
         """The part of :meth:`delta` that is charged for numerical errors."""
@@ -434,16 +451,18 @@ class TiltedComposition:
         """The least epsilon >= 0 whose :meth:`delta` is at most ``delta``."""
         if not self.top < delta or not len(self.grid):
             return math.inf
-        left = delta - self.top
-        over = np.flatnonzero(self.tail_masses - self.discounted_tail_masses > left)
-        j = int(over[-1]) + 1 if len(over) else 0
+        remaining_delta = delta - self.top
+        exceeding = np.flatnonzero(self.tail_masses - self.discounted_tail_masses > remaining_delta)
+        j = int(exceeding[-1]) + 1 if len(exceeding) else 0
         if j == len(self.grid):
             return math.inf
         epsilon = self.least
         if j:  # in the last gap, delta is linear in e^epsilon
             epsilon = float(self.grid[j])
-            if self.tail_masses[j] > left:
-                epsilon += math.log((self.tail_masses[j] - left) / self.discounted_tail_masses[j])
+            if self.tail_masses[j] > remaining_delta:
+                epsilon += math.log(
+                    (self.tail_masses[j] - remaining_delta) / self.discounted_tail_masses[j]
+                )
         epsilon = max(epsilon, self.least)
         step = 1e-13 * (1 + abs(epsilon))
         while self.delta(epsilon) > delta:  # rounding of the two sums

@@ -28,9 +28,10 @@ def describe_relation(neighbouring_relation: str, accountant: str) -> str:
         return "one data point added or removed"
     if neighbouring_relation != "replace":
         return neighbouring_relation
-    ours = accountant not in ("prv", "autodp")
-    how = "antipodal pair, proved the worst" if ours else "as a removal and an addition"
-    return f"one data point replaced ({how})"
+    is_own_accountant = accountant not in ("prv", "autodp")
+    if is_own_accountant:
+        return "one data point replaced (antipodal pair, proved the worst)"
+    return "one data point replaced (as a removal and an addition)"
 
 
 def epsilon(
@@ -177,22 +178,26 @@ def privacy_profile(
     """
     check_choice("accountant", accountant, ACCOUNTANTS)
     check_choice("neighbouring_relation", neighbouring_relation, NEIGHBOURING_RELATIONS)
-    every = [events] if isinstance(events, SampledGaussian) else list(events)
-    sizes = [group] * len(every) if isinstance(group, (int, float)) else list(group)
+    event_list = [events] if isinstance(events, SampledGaussian) else list(events)
+    sizes = [group] * len(event_list) if isinstance(group, (int, float)) else list(group)
     for size in sizes:
         check_whole_number("group", size, 0)
     check_allowed(
-        "groups", len(sizes), len(sizes) == len(every), f"as many as events, {len(every)}"
+        "groups", len(sizes), len(sizes) == len(event_list), f"as many as events, {len(event_list)}"
     )
-    total: dict[tuple[float, float, int], int] = {}
-    for e, size in zip(every, sizes, strict=True):
-        if e.steps and e.sampling_probability and size:
-            key = (float(e.sampling_probability), float(e.noise_multiplier), int(size))
-            total[key] = total.get(key, 0) + int(e.steps)
-    keys = sorted(total)
-    merged = tuple((q, sigma, total[q, sigma, size]) for q, sigma, size in keys)
-    alike = {size for _, _, size in keys}
-    groups = tuple(size for _, _, size in keys) if len(alike) > 1 else min(alike, default=1)
+    steps_by_kind: dict[tuple[float, float, int], int] = {}
+    for event, size in zip(event_list, sizes, strict=True):
+        if event.steps and event.sampling_probability and size:
+            kind = (float(event.sampling_probability), float(event.noise_multiplier), int(size))
+            steps_by_kind[kind] = steps_by_kind.get(kind, 0) + int(event.steps)
+    kinds = sorted(steps_by_kind)
+    merged = tuple((q, sigma, steps_by_kind[q, sigma, size]) for q, sigma, size in kinds)
+    distinct_sizes = {size for _, _, size in kinds}
+    groups = (
+        tuple(size for _, _, size in kinds)
+        if len(distinct_sizes) > 1
+        else min(distinct_sizes, default=1)
+    )
     return accountants.cached_profile(
         merged, accountant, neighbouring_relation=neighbouring_relation, group=groups, coarse=coarse
     )

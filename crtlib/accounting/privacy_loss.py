@@ -56,8 +56,8 @@ class GaussianMixturePair:
         ``q``."""
         law = scipy.stats.binom.pmf(np.arange(min(group, 4096) + 1), group, q)
         top = int(np.flatnonzero(law > MIN_COUNT_PROBABILITY)[-1])
-        lost = float(scipy.stats.binom.sf(top, group, q))
-        return cls(tuple(law[: top + 1].tolist()), sigma, direction, lost)
+        omitted_mass = float(scipy.stats.binom.sf(top, group, q))
+        return cls(tuple(law[: top + 1].tolist()), sigma, direction, omitted_mass)
 
     @property
     def top(self) -> int:
@@ -72,9 +72,9 @@ class GaussianMixturePair:
 
     def loss(self, x: Array) -> Array:
         """log(dP/dQ) at ``x``, nats; as accurate near 0 as elsewhere."""
-        right = 0.0 if self.direction == "backward" else self._log_ratio(x)
-        left = 0.0 if self.direction == "forward" else self._log_ratio(-x)
-        return np.asarray(right - left)
+        log_ratio = 0.0 if self.direction == "backward" else self._log_ratio(x)
+        mirrored_log_ratio = 0.0 if self.direction == "forward" else self._log_ratio(-x)
+        return np.asarray(log_ratio - mirrored_log_ratio)
 
     def _log_ratio(self, x: Array) -> Array:
         """The log of the mixture of N(k) over N(0)."""
@@ -117,12 +117,12 @@ def discretise_loss(
     """
     width = float(np.float32(width))
     low, high = -LATTICE_REACH_SIGMAS * pair.sigma, pair.top - special.ndtri(beyond) * pair.sigma
-    ends = pair.loss(np.array([low, high]))
-    nodes = _lattice_nodes(float(ends[0]) / width, float(ends[1]) / width, per_octave)
+    end_losses = pair.loss(np.array([low, high]))
+    nodes = _lattice_nodes(float(end_losses[0]) / width, float(end_losses[1]) / width, per_octave)
     edges = np.concatenate(
         [[low], loss_crossings(pair, np.multiply(nodes[1:-1], width), low, high), [high]]
     )
-    p, p_error, excess, excess_error, outside = _bin_masses(
+    p, p_error, excess, excess_error, mass_outside = _bin_masses(
         pair, edges, np.multiply(nodes[:-1], width)
     )
     gaps = -np.expm1(-np.diff(nodes) * width)
@@ -131,8 +131,8 @@ def discretise_loss(
     mass = np.zeros(len(nodes))
     mass[1:] += upper
     mass[:-1] += p - upper
-    mass[1] += outside[0]  # the loss there is below that of the first edge
-    return DiscreteLoss(nodes, mass, min(1.0, outside[1] + pair.omitted_mass), width)
+    mass[1] += mass_outside[0]  # the loss there is below that of the first edge
+    return DiscreteLoss(nodes, mass, min(1.0, mass_outside[1] + pair.omitted_mass), width)
 
 
 def tail_masses(mass: Array) -> Array:
@@ -147,12 +147,12 @@ def discounted_tail_masses(mass: Array, spacing: float) -> Array:
 
 def power_by_squaring(z: NDArray[np.complex128], n: int) -> NDArray[np.complex128]:
     """``z ** n`` by squaring, whose rounding is known (n products)."""
-    out = z if n & 1 else np.ones_like(z)
+    power = z if n & 1 else np.ones_like(z)
     while n := n >> 1:
         z = z * z
         if n & 1:
-            out = out * z
-    return out
+            power = power * z
+    return power
 
 
 def _lattice_nodes(low: float, high: float, per_octave: int) -> NDArray[np.int64]:
@@ -163,10 +163,10 @@ def _lattice_nodes(low: float, high: float, per_octave: int) -> NDArray[np.int64
     while top <= max(-first, last):
         steps.append(np.arange(top, 2 * top, top // per_octave))
         top *= 2
-    side = np.concatenate(steps)
-    both = np.concatenate([-side[:0:-1], side])
-    inside = both[(both > max(first, low)) & (both < min(last, high))]
-    return np.concatenate([[first], inside, [last]]).astype(np.int64)
+    nonnegative = np.concatenate(steps)
+    candidates = np.concatenate([-nonnegative[:0:-1], nonnegative])
+    inner_nodes = candidates[(candidates > max(first, low)) & (candidates < min(last, high))]
+    return np.concatenate([[first], inner_nodes, [last]]).astype(np.int64)
 
 
 def loss_crossings(pair: GaussianMixturePair, losses: Array, low: float, high: float) -> Array:
@@ -175,20 +175,20 @@ def loss_crossings(pair: GaussianMixturePair, losses: Array, low: float, high: f
         return losses
     x = np.linspace(low, high, 8193)
     table = np.maximum.accumulate(pair.loss(x))
-    right = np.clip(np.searchsorted(table, losses), 1, len(x) - 1)
+    right_index = np.clip(np.searchsorted(table, losses), 1, len(x) - 1)
 
-    def gap(at: Array, target: Array) -> Array:
-        return pair.loss(at) - target
+    def gap(point: Array, target: Array) -> Array:
+        return pair.loss(point) - target
 
     root = elementwise.find_root(
         gap,
-        (x[right - 1], x[right]),
+        (x[right_index - 1], x[right_index]),
         args=(losses,),
         tolerances={"xatol": 1e-13 * pair.sigma, "xrtol": 1e-14},
         maxiter=60,
     )
-    found = np.where(np.isfinite(root.x), root.x, x[right])
-    return np.maximum.accumulate(np.clip(found, low, high))
+    crossings = np.where(np.isfinite(root.x), root.x, x[right_index])
+    return np.maximum.accumulate(np.clip(crossings, low, high))
 
 
 def _bin_masses(
@@ -201,21 +201,21 @@ def _bin_masses(
         bins[mean] = _gaussian_bin_masses(edges, mean, pair.sigma)
     zero = np.zeros(len(edges) - 1)
     p = p_error = q = q_error = gap = gap_error = zero
-    below = above = 0.0
+    mass_below = mass_above = 0.0
     for k, weight in enumerate(pair.pmf):
-        with_p, with_q = (bins[m] for m in pair.means(k))
-        p, p_error = p + weight * with_p[0], p_error + weight * with_p[1]
-        q, q_error = q + weight * with_q[0], q_error + weight * with_q[1]
-        below, above = below + weight * with_p[2], above + weight * with_p[3]
+        p_bins, q_bins = (bins[m] for m in pair.means(k))
+        p, p_error = p + weight * p_bins[0], p_error + weight * p_bins[1]
+        q, q_error = q + weight * q_bins[0], q_error + weight * q_bins[1]
+        mass_below, mass_above = mass_below + weight * p_bins[2], mass_above + weight * p_bins[3]
         if k:  # with none drawn P and Q are the same
-            gap = gap + weight * (with_p[0] - with_q[0])
-            gap_error = gap_error + weight * (with_p[1] + with_q[1])
+            gap = gap + weight * (p_bins[0] - q_bins[0])
+            gap_error = gap_error + weight * (p_bins[1] + q_bins[1])
     p_error = p_error + 4 * (len(pair.pmf) + 2) * ULP * p
-    grown = np.expm1(np.minimum(losses, 700.0))
-    excess = np.where(losses < 700, gap - q * grown, p)
-    size = np.abs(gap) + q * np.abs(grown)
-    excess_error = gap_error + np.abs(grown) * q_error + 4 * (len(pair.pmf) + 2) * ULP * size
-    return p, p_error, excess, excess_error, (below * (1 + 1e-9), above * (1 + 1e-9))
+    expm1_losses = np.expm1(np.minimum(losses, 700.0))
+    excess = np.where(losses < 700, gap - q * expm1_losses, p)
+    size = np.abs(gap) + q * np.abs(expm1_losses)
+    excess_error = gap_error + np.abs(expm1_losses) * q_error + 4 * (len(pair.pmf) + 2) * ULP * size
+    return p, p_error, excess, excess_error, (mass_below * (1 + 1e-9), mass_above * (1 + 1e-9))
 
 
 def _gaussian_bin_masses(
@@ -226,9 +226,9 @@ def _gaussian_bin_masses(
     The error of a tail comes from the rounded argument, 2 z^2 ulp, and from the function.
     """
     z = (edges - mean) / sigma
-    below, above = special.ndtr(z), special.ndtr(-z)
-    right = z[1:] > 0
-    mass = np.where(right, above[:-1] - above[1:], below[1:] - below[:-1])
-    tail = np.minimum(below, above) * (16 + 4 * z**2)
+    cdf, survival = special.ndtr(z), special.ndtr(-z)
+    is_right_of_mean = z[1:] > 0
+    mass = np.where(is_right_of_mean, survival[:-1] - survival[1:], cdf[1:] - cdf[:-1])
+    tail = np.minimum(cdf, survival) * (16 + 4 * z**2)
     error = ULP * (tail[1:] + tail[:-1])
-    return np.maximum(mass, 0.0), error, float(below[0]), float(above[-1])
+    return np.maximum(mass, 0.0), error, float(cdf[0]), float(survival[-1])

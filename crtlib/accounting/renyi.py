@@ -44,17 +44,20 @@ class RenyiCurve:
 
     def __init__(
         self,
-        parts: Sequence[tuple[GaussianMixturePair, int]],
-        *others: Sequence[tuple[GaussianMixturePair, int]],
-        every: int = 1,
+        first_direction: Sequence[tuple[GaussianMixturePair, int]],
+        *other_directions: Sequence[tuple[GaussianMixturePair, int]],
+        order_stride: int = 1,
     ):
-        orders = RENYI_ORDERS[::every]
+        orders = RENYI_ORDERS[::order_stride]
         self.orders: Array = np.array(orders, dtype=float)
-        each = [
-            sum((n * renyi_divergences(pair, orders) for pair, n in way), np.zeros(len(orders)))
-            for way in (parts, *others)
+        values_by_direction = [
+            sum(
+                (n * renyi_divergences(pair, orders) for pair, n in pairs_with_steps),
+                np.zeros(len(orders)),
+            )
+            for pairs_with_steps in (first_direction, *other_directions)
         ]
-        self.values: Array = np.max(each, axis=0)
+        self.values: Array = np.max(values_by_direction, axis=0)
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 at ``delta`` (Balle et al. 2020, Theorem 21)."""
@@ -65,15 +68,15 @@ class RenyiCurve:
         orders, values = self.orders, self.values
         exponents = (orders - 1) * (values - epsilon + np.log1p(-1 / orders)) - np.log(orders)
         finite = exponents[np.isfinite(values)]
-        least = float(finite.min(initial=math.inf))
-        return min(1.0, math.exp(min(0.0, least)) * (1 + 1e-9))
+        least_exponent = float(finite.min(initial=math.inf))
+        return min(1.0, math.exp(min(0.0, least_exponent)) * (1 + 1e-9))
 
 
 def epsilon_from_renyi(orders: Array, values: Array, delta: float) -> float:
     """The epsilon at ``delta`` from Renyi divergences ``values`` at ``orders``; at least 0."""
     shares = np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
-    found = np.where(np.isfinite(values), values, np.inf) + shares
-    return max(0.0, float(found.min()) * (1 + 1e-12))
+    epsilons = np.where(np.isfinite(values), values, np.inf) + shares
+    return max(0.0, float(epsilons.min()) * (1 + 1e-12))
 
 
 def renyi_divergences(pair: GaussianMixturePair, orders: Sequence[float]) -> Array:
@@ -86,8 +89,8 @@ def renyi_divergences(pair: GaussianMixturePair, orders: Sequence[float]) -> Arr
     sigma = pair.sigma
     spacing = 0.5 * sigma * min(1.0, sigma)
     low = -pair.top - RENYI_REACH_SIGMAS * sigma
-    by, less = {"forward": (1, 0), "backward": (0, 0), "replace": (2, 1)}[pair.direction]
-    tops = [(by * a - less) * pair.top + RENYI_REACH_SIGMAS * sigma for a in orders]
+    slope, intercept = {"forward": (1, 0), "backward": (0, 0), "replace": (2, 1)}[pair.direction]
+    tops = [(slope * a - intercept) * pair.top + RENYI_REACH_SIGMAS * sigma for a in orders]
     counts = [math.ceil((top - low) / spacing) for top in tops]
     # Each grid is the beginning of the longest one, where the density and its ratio are computed.
     longest = max((n for n in counts if n <= MAX_GRID_POINTS), default=0)
@@ -120,22 +123,24 @@ class _LossGrid:
             if w
         ]
         log_mass = np.logaddexp.reduce(logs, axis=0) + math.log(spacing)
-        excess, bounded = (np.expm1(np.minimum(loss, most)) for most in (700, 600))
+        excess, bounded = (np.expm1(np.minimum(loss, cap)) for cap in (700, 600))
         return cls(loss, excess, bounded, log_mass)
 
     def log_moment(self, points: int, order: float) -> float:
         """log E_Q[R^order], from its integrand at the first ``points``."""
         loss, u = self.loss[:points], self.excess[:points]
-        near = np.abs(order * u) < 1e-3
+        is_near_zero = np.abs(order * u) < 1e-3
         terms = np.empty_like(loss)
-        s = u[near]
+        s = u[is_near_zero]
         series = 1 + (order - 2) / 3 * s * (1 + (order - 3) / 4 * s * (1 + (order - 4) / 5 * s))
-        terms[near] = np.log(order * (order - 1) / 2 * np.maximum(s * s * series, 1e-300))
-        far = ~near
-        grown = order * loss[far]
+        terms[is_near_zero] = np.log(order * (order - 1) / 2 * np.maximum(s * s * series, 1e-300))
+        is_far = ~is_near_zero
+        log_power = order * loss[is_far]
         # log(R^a - 1 - a (R - 1)): directly where it is small, by its largest term where it is not
-        plain = np.expm1(np.minimum(grown, 600)) - order * self.bounded[:points][far]
-        terms[far] = np.where(grown > 500, grown, np.log(np.maximum(plain, 1e-300)))
+        direct_excess = np.expm1(np.minimum(log_power, 600)) - order * self.bounded[:points][is_far]
+        terms[is_far] = np.where(
+            log_power > 500, log_power, np.log(np.maximum(direct_excess, 1e-300))
+        )
         exponents = terms + self.log_mass[:points]
         top = float(exponents.max())
         log_excess = top + math.log(float(np.exp(exponents - top).sum())) + QUADRATURE_ERROR

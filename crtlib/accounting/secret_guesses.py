@@ -43,23 +43,26 @@ def posterior_from_divergence(
     >>> round(float(posterior_from_divergence(1.0, 0.01)), 10)
     0.3572905727
     """
-    c, p = np.broadcast_arrays(np.asarray(divergence, float), np.asarray(prior, float))
+    divergences, p = np.broadcast_arrays(np.asarray(divergence, float), np.asarray(prior, float))
     check_choice("kind", kind, DIVERGENCE_KINDS)
     check_array("prior", p, (p > 0) & (p < 1), "in (0, 1)")
-    check_array("divergence", c, c >= 0, "at least 0")
+    check_array("divergence", divergences, divergences >= 0, "at least 0")
     if kind == "chi2":
-        return np.asarray(np.minimum(1, p + np.sqrt(c * p * (1 - p))))
+        return np.asarray(np.minimum(1, p + np.sqrt(divergences * p * (1 - p))))
     if kind == "tv":
-        return np.asarray(np.minimum(1, p + c))
+        return np.asarray(np.minimum(1, p + divergences))
     if kind == "pure":
-        return np.asarray(special.expit(special.logit(p) + c))
+        return np.asarray(special.expit(special.logit(p) + divergences))
     low, high = p.copy(), np.ones_like(p)  # kl(r || p) grows in r; the safe end is returned
     for _ in range(60):
         middle = (low + high) / 2
-        one, two = special.rel_entr(middle, p), special.rel_entr(1 - middle, 1 - p)
-        over = one + two > c + 2.0**-51 * (2 + np.abs(one) + np.abs(two))  # beyond rounding
-        low, high = np.where(over, low, middle), np.where(over, middle, high)
-    return np.where(c >= -np.log(p) * (1 - 1e-15), 1.0, np.where(c == 0, p, high))
+        hit_term, miss_term = special.rel_entr(middle, p), special.rel_entr(1 - middle, 1 - p)
+        rounding = 2.0**-51 * (2 + np.abs(hit_term) + np.abs(miss_term))
+        exceeds = hit_term + miss_term > divergences + rounding
+        low, high = np.where(exceeds, low, middle), np.where(exceeds, middle, high)
+    return np.where(
+        divergences >= -np.log(p) * (1 - 1e-15), 1.0, np.where(divergences == 0, p, high)
+    )
 
 
 def check_promises(prior: ArrayLike, posterior: ArrayLike) -> tuple[Array, Array]:

@@ -81,13 +81,13 @@ def probabilities_from_weights(weights: np.ndarray, batch_size: float) -> tuple[
     check_allowed(
         "batch_size", batch_size, batch_size <= usable, f"at most {usable}, the examples kept"
     )
-    certain = np.zeros(len(w), dtype=bool)
+    is_certain = np.zeros(len(w), dtype=bool)
     while True:
-        left = batch_size - certain.sum()
-        p = np.where(certain, 1.0, w * (left / max(w[~certain].sum(), 1e-300)))
+        remaining = batch_size - is_certain.sum()
+        p = np.where(is_certain, 1.0, w * (remaining / max(w[~is_certain].sum(), 1e-300)))
         if (p <= 1).all():
-            return p, int(certain.sum())
-        certain |= p > 1
+            return p, int(is_certain.sum())
+        is_certain |= p > 1
 
 
 def secret_kl_divergences(
@@ -114,8 +114,8 @@ def _worst_direction_kl(
     groups: GroupCountLaws, sigma: float, *, neighbouring_relation: str
 ) -> Array:
     directions = PROMISE_DIRECTIONS[neighbouring_relation]
-    each = [mixture_kl(groups, sigma, direction=direction) for direction in directions]
-    return np.asarray(np.max(each, axis=0))
+    divergences = [mixture_kl(groups, sigma, direction=direction) for direction in directions]
+    return np.asarray(np.max(divergences, axis=0))
 
 
 def noise_multiplier_for_promises(
@@ -158,16 +158,19 @@ def noise_multiplier_for_promises(
     if not len(allowed):
         return MIN_PLANNED_NOISE_MULTIPLIER
     relation = {"neighbouring_relation": neighbouring_relation}
-    few, sigma = np.zeros(0, dtype=int), 1.0
-    while True:  # few secrets are searched; all are verified, and those that fail join the few
+    searched, sigma = np.zeros(0, dtype=int), 1.0
+    while True:  # some secrets are searched; all are verified, and those that fail join
         ratios = _worst_direction_kl(groups, sigma, **relation) / allowed
-        if len(few) and ratios.max() <= 1:
+        if len(searched) and ratios.max() <= 1:
             return sigma
-        few = np.union1d(few, np.argsort(-ratios, kind="stable")[:SECRETS_SEARCHED_FIRST])
-        screened = _secret_count_laws(incidence[few], probabilities)
+        searched = np.union1d(searched, np.argsort(-ratios, kind="stable")[:SECRETS_SEARCHED_FIRST])
+        searched_laws = _secret_count_laws(incidence[searched], probabilities)
 
-        def fails(s: float, screened: GroupCountLaws = screened, few: IndexArray = few) -> bool:
-            return bool((_worst_direction_kl(screened, s, **relation) / allowed[few]).max() > 1)
+        def fails(
+            sigma: float, laws: GroupCountLaws = searched_laws, searched: IndexArray = searched
+        ) -> bool:
+            divergences = _worst_direction_kl(laws, sigma, **relation)
+            return bool((divergences / allowed[searched]).max() > 1)
 
         high = sigma
         while fails(high):
@@ -240,9 +243,9 @@ class ProtectionPlan:
     ) -> dict[str, pd.DataFrame]:
         """Return ``weights``, one row per example, and ``secrets``, with what KL accounts for
         each."""
-        held = self.incidence
-        spent = self.steps * secret_kl_divergences(
-            held,
+        incidence = self.incidence
+        divergences = self.steps * secret_kl_divergences(
+            incidence,
             self.probabilities,
             self.noise_multiplier,
             neighbouring_relation=self.neighbouring_relation,
@@ -254,11 +257,11 @@ class ProtectionPlan:
         }
         rows = {
             "secret": secrets,
-            "examples": np.diff(held.indptr),
-            "load": held @ self.probabilities,
+            "examples": np.diff(incidence.indptr),
+            "load": incidence @ self.probabilities,
             "prior": self.prior,
             "allowed_posterior": self.allowed_posterior,
-            "posterior_kl": posterior_from_divergence(spent, self.prior),
+            "posterior_kl": posterior_from_divergence(divergences, self.prior),
         }
         return {"weights": pd.DataFrame(weights), "secrets": pd.DataFrame(rows)}
 
@@ -304,32 +307,36 @@ def plan_protection(
         its ``posterior``. Test:
         ``tests/accounting/test_secret_protection.py::test_every_secret_keeps_its_promise``.
     """
-    held = sparse.csr_array(incidence, copy=True).astype(float)
-    held.sum_duplicates()
-    held.eliminate_zeros()
-    held.data[:] = 1.0
-    p, r = check_promises(np.broadcast_to(prior, held.shape[:1]), posterior)
+    binary_incidence = sparse.csr_array(incidence, copy=True).astype(float)
+    binary_incidence.sum_duplicates()
+    binary_incidence.eliminate_zeros()
+    binary_incidence.data[:] = 1.0
+    p, r = check_promises(np.broadcast_to(prior, binary_incidence.shape[:1]), posterior)
     check_allowed("scale", scale, scale > 0, "positive")
     check_choice("budget_growth", budget_growth, tuple(BUDGET_EXPONENTS))
-    sizes = np.diff(held.indptr)
+    sizes = np.diff(binary_incidence.indptr)
     empty = int((sizes == 0).sum())
     check_allowed("incidence: secrets without an example", empty, not empty, "0")
     exponent = BUDGET_EXPONENTS[budget_growth]
     budgets = np.minimum(scale * allowed_divergence(p, r) ** exponent, sizes)
-    optimum = maximise_weights(held, budgets, solver=solver)
-    q, certain = probabilities_from_weights(optimum.weights, batch_size)
+    optimum = maximise_weights(binary_incidence, budgets, solver=solver)
+    q, certain_count = probabilities_from_weights(optimum.weights, batch_size)
     relation: dict[str, Any] = {"neighbouring_relation": neighbouring_relation}
-    sigma = noise_multiplier_for_promises(held, q, p, r, steps=steps, **relation)
-    ratios = steps * secret_kl_divergences(held, q, sigma, **relation) / allowed_divergence(p, r)
+    sigma = noise_multiplier_for_promises(binary_incidence, q, p, r, steps=steps, **relation)
+    ratios = (
+        steps
+        * secret_kl_divergences(binary_incidence, q, sigma, **relation)
+        / allowed_divergence(p, r)
+    )
     binding = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-6))
     return ProtectionPlan(
-        incidence=held,
+        incidence=binary_incidence,
         prior=p,
         allowed_posterior=r,
         weights=optimum.weights,
         bound=optimum.bound,
         probabilities=q,
-        certain_examples=certain,
+        certain_examples=certain_count,
         noise_multiplier=sigma,
         binding=binding[np.argsort(-ratios[binding], kind="stable")],
         steps=int(steps),
@@ -394,15 +401,15 @@ def secret_guess_bounds(
         ``tests/training/test_phases.py::
         test_without_noise_nothing_is_promised_of_a_sampled_secret``.
     """
-    spent = np.zeros(incidence.shape[0])
+    divergences = np.zeros(incidence.shape[0])
     for event in (events,) if isinstance(events, WeightedGaussian) else events:
         p = np.asarray(event.sampling_probabilities)
         if len(p) != incidence.shape[1]:
             raise ValueError(f"incidence: has {incidence.shape[1]} points, the phase {len(p)}")
         if event.noise_multiplier == 0:
-            spent[incidence @ p > 0] += math.inf
+            divergences[incidence @ p > 0] += math.inf
         else:
-            spent += event.steps * secret_kl_divergences(
+            divergences += event.steps * secret_kl_divergences(
                 incidence, p, event.noise_multiplier, neighbouring_relation=neighbouring_relation
             )
-    return posterior_from_divergence(spent, prior), spent
+    return posterior_from_divergence(divergences, prior), divergences

@@ -77,33 +77,33 @@ def maximise_weights(
     if solver == "auto":
         exact = MAX_QUICK_INCIDENCES if find_spec("ortools") else MAX_BEARABLE_INCIDENCES
         solver = "highs" if a.nnz <= exact else "pdlp"
-    slack = np.diff(a.indptr) <= b  # a budget that no weights can exceed
-    tight = a[~slack]
+    is_slack = np.diff(a.indptr) <= b  # a budget that no weights can exceed
+    tight_rows = a[~is_slack]
     weights, prices = np.ones(a.shape[1]), np.zeros(a.shape[0])
-    if tight.shape[0]:
-        w, y = (_solve_by_highs if solver == "highs" else _solve_by_pdlp)(tight, b[~slack])
-        prices[~slack] = np.maximum(y, 0)
-        weights = _repair_weights(tight, b[~slack], np.clip(w, 0, 1), prices[~slack])
+    if tight_rows.shape[0]:
+        w, y = (_solve_by_highs if solver == "highs" else _solve_by_pdlp)(tight_rows, b[~is_slack])
+        prices[~is_slack] = np.maximum(y, 0)
+        weights = _repair_weights(tight_rows, b[~is_slack], np.clip(w, 0, 1), prices[~is_slack])
     # Weak duality: b'y + sum(max(0, 1 - A'y)) bounds the value of every feasible w, for any y >= 0.
     bound = float(b @ prices + np.maximum(0, 1 - a.T @ prices).sum())
     return ExampleWeights(weights, prices, bound, solver)
 
 
 def _weigh_greedily(a, b) -> np.ndarray:
-    columns, room, weights = a.tocsc(), b * (1 + 1e-12), np.zeros(a.shape[1])
+    columns, remaining, weights = a.tocsc(), b * (1 + 1e-12), np.zeros(a.shape[1])
     for k in np.argsort(np.diff(columns.indptr), kind="stable"):
-        own = columns.indices[columns.indptr[k] : columns.indptr[k + 1]]
-        if (room[own] >= 1).all():
-            room[own] -= 1
+        secrets_of_example = columns.indices[columns.indptr[k] : columns.indptr[k + 1]]
+        if (remaining[secrets_of_example] >= 1).all():
+            remaining[secrets_of_example] -= 1
             weights[k] = 1
     return weights
 
 
 def _solve_by_highs(a, b) -> tuple[np.ndarray, np.ndarray]:
-    found = optimize.linprog(-np.ones(a.shape[1]), A_ub=a, b_ub=b, bounds=(0, 1), method="highs")
-    if found.status != 0:
-        raise RuntimeError(f"solver='highs': {found.message}")
-    return found.x, -found.ineqlin.marginals
+    solution = optimize.linprog(-np.ones(a.shape[1]), A_ub=a, b_ub=b, bounds=(0, 1), method="highs")
+    if solution.status != 0:
+        raise RuntimeError(f"solver='highs': {solution.message}")
+    return solution.x, -solution.ineqlin.marginals
 
 
 def _solve_by_pdlp(a, b) -> tuple[np.ndarray, np.ndarray]:
@@ -124,38 +124,40 @@ def _solve_by_pdlp(a, b) -> tuple[np.ndarray, np.ndarray]:
     options.termination_criteria.simple_optimality_criteria.eps_optimal_relative = 1e-4
     options.termination_criteria.simple_optimality_criteria.eps_optimal_absolute = 1e-4
     options.termination_criteria.time_sec_limit = 1200
-    found = pdlp.primal_dual_hybrid_gradient(program, options)
-    reason = found.solve_log.termination_reason
+    solution = pdlp.primal_dual_hybrid_gradient(program, options)
+    reason = solution.solve_log.termination_reason
     if reason != solve_log_pb2.TERMINATION_REASON_OPTIMAL:
         name = solve_log_pb2.TerminationReason.Name(reason)
         raise RuntimeError(f"solver='pdlp': stopped with {name}")
-    return np.asarray(found.primal_solution), -np.asarray(found.dual_solution)
+    return np.asarray(solution.primal_solution), -np.asarray(solution.dual_solution)
 
 
 def _repair_weights(a, b, w, prices) -> np.ndarray:
     """Make ``w`` feasible, then raise it wherever there is room, the most worthwhile first."""
     columns = a.tocsc()
-    held = np.flatnonzero(np.diff(columns.indptr))
-    starts = columns.indptr[held]
+    nonempty = np.flatnonzero(np.diff(columns.indptr))
+    starts = columns.indptr[nonempty]
 
-    def of_examples(values, reduce, otherwise):  # over the secrets of each example
-        out = np.full(a.shape[1], otherwise)
-        out[held] = reduce.reduceat(values[columns.indices], starts)
-        return out
+    def reduce_over_secrets(values, reduce, otherwise):  # over the secrets of each example
+        reduced = np.full(a.shape[1], otherwise)
+        reduced[nonempty] = reduce.reduceat(values[columns.indices], starts)
+        return reduced
 
     def feasible(w):
-        over = a @ w / b
-        return w / of_examples(np.where(over > 1, over * (1 + 1e-12), 1.0), np.maximum, 1.0)
+        overrun = a @ w / b
+        divisors = np.where(overrun > 1, overrun * (1 + 1e-12), 1.0)
+        return w / reduce_over_secrets(divisors, np.maximum, 1.0)
 
     w = np.where(np.diff(columns.indptr) > 0, feasible(w), 1.0)
     gain = np.maximum(1e-3, 1 - columns.T @ prices)  # what a unit of weight adds
     for k in range(REPAIR_ROUNDS):
-        room = np.maximum(0, b * (1 - 1e-12) - a @ w)
-        free = of_examples(room, np.minimum, 0.0) > 1e-6  # the others would only dilute the shares
-        wanted = (1 - w) * free * (gain if k < REPAIR_ROUNDS // 2 else 1)
-        asked = a @ wanted
-        granted = np.minimum(1, np.divide(room, asked, out=np.ones_like(b), where=asked > 0))
-        raised = wanted * of_examples(granted, np.minimum, 1.0)
+        remaining = np.maximum(0, b * (1 - 1e-12) - a @ w)
+        # Examples without room would only dilute the shares of the others.
+        has_room = reduce_over_secrets(remaining, np.minimum, 0.0) > 1e-6
+        desired = (1 - w) * has_room * (gain if k < REPAIR_ROUNDS // 2 else 1)
+        requested = a @ desired
+        shares = np.divide(remaining, requested, out=np.ones_like(b), where=requested > 0)
+        raised = desired * reduce_over_secrets(np.minimum(1, shares), np.minimum, 1.0)
         w = np.minimum(1, w + raised)
         if raised.sum() <= 1e-7 * w.sum():
             break

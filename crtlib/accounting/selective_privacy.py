@@ -60,15 +60,15 @@ def selective_guarantee(
         ``tests/training/test_selective.py::test_a_guarantee_needs_a_perfect_policy``.
     """
     check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATION_DESCRIPTIONS))
-    spent = privacy_cost.epsilon_and_accountant(
+    accountant_bound = privacy_cost.epsilon_and_accountant(
         events, delta=delta, accountant=accountant, neighbouring_relation=neighbouring_relation
     )
     return Guarantee(
-        spent.value if gamma.bound == 0 else math.inf,
+        accountant_bound.value if gamma.bound == 0 else math.inf,
         delta=delta,
         unit=f"the private tokens of one {unit}",
         neighbouring_relation=RELATION_DESCRIPTIONS[neighbouring_relation].format(unit),
-        accountant=spent.accountant,
+        accountant=accountant_bound.accountant,
         kind="selective differential privacy",
         gamma=gamma,
         public="every token that is not flagged, where flagged tokens occur between them, and "

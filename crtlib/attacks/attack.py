@@ -88,10 +88,10 @@ ATTACKS: dict[str, Attack] = {}
 def register_attack(attack: Attack) -> Attack:
     """Register ``attack`` and return it. Raises ``ValueError`` if another attack has its name; the
     same file may be imported again."""
-    other = ATTACKS.get(attack.name, attack)
-    if _defining_function(other) != _defining_function(attack):
+    registered = ATTACKS.get(attack.name, attack)
+    if _defining_function(registered) != _defining_function(attack):
         raise ValueError(
-            f"attack={attack.name!r}: must be a new name, {_defining_function(other)} has it"
+            f"attack={attack.name!r}: must be a new name, {_defining_function(registered)} has it"
         )
     ATTACKS[attack.name] = attack
     return attack
@@ -120,8 +120,8 @@ def summarise_over_seeds(
     """
     runs = table[table.metric == metric].groupby([*CELL_COLUMNS, "seed"]).value.agg(items)
     rows = mean_and_std(runs.groupby(CELL_COLUMNS))
-    by_chance = functools.cache(band)
-    bands = [by_chance(n, len(rows)) for n in rows.seeds.tolist()]
+    cached_band = functools.cache(band)
+    bands = [cached_band(n, len(rows)) for n in rows.seeds.tolist()]
     rows["low"], rows["high"] = [b.low for b in bands], [b.high for b in bands]
     return repeat_at_every_gamma(rows.reset_index())
 
@@ -132,13 +132,12 @@ def mean_and_std(runs: Any) -> pd.DataFrame:
 
 
 def repeat_at_every_gamma(
-    rows: pd.DataFrame, *, by: Collection[str] = CELL_COLUMNS
+    rows: pd.DataFrame, *, sort_columns: Collection[str] = CELL_COLUMNS
 ) -> pd.DataFrame:
     """Return ``rows`` with the one result of each method in ``METHODS_WITHOUT_GAMMA`` repeated at
-    every gamma of the other methods, sorted ``by`` these columns."""
+    every gamma of the other methods, sorted by ``sort_columns``."""
     fixed = rows.method.isin(METHODS_WITHOUT_GAMMA)
-    one, rest = rows[fixed].drop(columns="gamma"), rows[~fixed]
-    gammas = pd.DataFrame({"gamma": sorted(set(rest.gamma)) or [0.0]})
-    return pd.concat([rest, one.merge(gammas, how="cross")]).sort_values(
-        list(by), ignore_index=True
-    )
+    without_gamma, with_gamma = rows[fixed].drop(columns="gamma"), rows[~fixed]
+    gammas = pd.DataFrame({"gamma": sorted(set(with_gamma.gamma)) or [0.0]})
+    repeated = without_gamma.merge(gammas, how="cross")
+    return pd.concat([with_gamma, repeated]).sort_values(list(sort_columns), ignore_index=True)

@@ -36,8 +36,8 @@ BUILT_IN_ATTACKS = (
 def all_attacks() -> dict[str, Attack]:
     """Every registered attack by name, this library's first. The first call loads entry points."""
     _load_plugin_attacks()
-    ours = {attack.name: attack for attack in BUILT_IN_ATTACKS}
-    return ours | {name: attack for name, attack in ATTACKS.items() if name not in ours}
+    built_in = {attack.name: attack for attack in BUILT_IN_ATTACKS}
+    return built_in | {name: attack for name, attack in ATTACKS.items() if name not in built_in}
 
 
 @functools.cache

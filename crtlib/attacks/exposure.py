@@ -79,16 +79,16 @@ def _expand_prefix_trie(
         return scores.flatten()
     states, width = scores.shape
     blocks = []
-    at_once = STATES_AT_ONCE * (1 if letters.device.type == "cpu" else 40)
-    rows_at_once = max(1, at_once // width)
-    for first in range(0, states, rows_at_once):
-        rows = torch.arange(first, min(first + rows_at_once, states), device=letters.device)
+    states_per_batch = STATES_AT_ONCE * (1 if letters.device.type == "cpu" else 40)
+    rows_per_batch = max(1, states_per_batch // width)
+    for first in range(0, states, rows_per_batch):
+        rows = torch.arange(first, min(first + rows_per_batch, states), device=letters.device)
         parents = rows.repeat_interleave(width)
         child, logprobs = generation.extend_prefix(
             model, state.select(parents), letters.repeat(len(rows))
         )
-        below = scores[rows].flatten()[:, None] + logprobs[:, letters]
-        blocks.append(_expand_prefix_trie(model, child, below, letters, depth - 1))
+        child_scores = scores[rows].flatten()[:, None] + logprobs[:, letters]
+        blocks.append(_expand_prefix_trie(model, child, child_scores, letters, depth - 1))
     return torch.cat(blocks)
 
 
@@ -105,26 +105,27 @@ def rank_secrets(
     secrets = np.asarray(secrets)
     width, length = len(alphabet), secrets.shape[1]
     scores = all_string_logprobs(model, prefix, alphabet, length).astype(np.float64)
-    places = width ** np.arange(length - 1, -1, -1)
-    index = secrets @ places
+    place_values = width ** np.arange(length - 1, -1, -1)
+    index = secrets @ place_values
     exact = copy.deepcopy(model).double()
     letters = np.asarray(alphabet)
     margin = TIE_MARGIN_NATS
     while True:
-        near = [np.flatnonzero(np.abs(scores - scores[i]) <= margin) for i in index]
-        candidates = np.unique(np.concatenate(near))  # each candidate once, even if near to several
-        texts = letters[candidates[:, None] // places % width]
+        near_indices = [np.flatnonzero(np.abs(scores - scores[i]) <= margin) for i in index]
+        candidates = np.unique(np.concatenate(near_indices))  # each once, even if near to several
+        texts = letters[candidates[:, None] // place_values % width]
         rescored = scoring.token_logprobs(exact, [[*prefix, *text] for text in texts.tolist()])
         total = np.array([s[len(prefix) - 1 :].sum() for s in rescored])
         if np.abs(total - scores[candidates]).max() <= margin / 3:
             break
         margin *= 10
-    out = []
-    for i, close in zip(index, near, strict=True):
-        above = int((scores > scores[i]).sum() - (scores[close] > scores[i]).sum())
-        best = total[np.searchsorted(candidates, close)]
-        out.append(1 + above + int((best > total[np.searchsorted(candidates, i)]).sum()))
-    return np.array(out)
+    ranks = []
+    for i, close_indices in zip(index, near_indices, strict=True):
+        likelier = (scores > scores[i]).sum() - (scores[close_indices] > scores[i]).sum()
+        close_totals = total[np.searchsorted(candidates, close_indices)]
+        likelier += (close_totals > total[np.searchsorted(candidates, i)]).sum()
+        ranks.append(1 + int(likelier))
+    return np.array(ranks)
 
 
 def canary_exposure(
@@ -137,9 +138,9 @@ def canary_exposure(
     """The exposure of each six-digit canary, in bits, ``(n,)``; ``carrier`` is the text before its
     digits, by default that of :mod:`crtlib.text.canaries`."""
     digits = np.array([[int(c) for c in s] for s in secrets])
-    before = tokenizer.encode_prefix(carrier)
+    prefix = tokenizer.encode_prefix(carrier)
     return exposure_from_rank(
-        rank_secrets(model, before, tokenizer.digits, digits), CANARY_SPACE_SIZE
+        rank_secrets(model, prefix, tokenizer.digits, digits), CANARY_SPACE_SIZE
     )
 
 
@@ -157,15 +158,15 @@ def sampled_exposure(
     It is at most log2(SAMPLED_CANARIES + 1): the first among a thousand has 10 bits or more. The
     exact exposure needs 111,111 states, for which a large model takes hours on a CPU.
     """
-    drawn = planted.make_canaries(SAMPLED_CANARIES + len(secrets), seed=seed)
-    others = [text for text in drawn if text not in set(secrets)]
-    texts = [*secrets, *others[:SAMPLED_CANARIES]]
-    before = tokenizer.encode_prefix(carrier)
+    drawn_canaries = planted.make_canaries(SAMPLED_CANARIES + len(secrets), seed=seed)
+    other_canaries = [text for text in drawn_canaries if text not in set(secrets)]
+    texts = [*secrets, *other_canaries[:SAMPLED_CANARIES]]
+    prefix = tokenizer.encode_prefix(carrier)
     digits = [[tokenizer.digits[int(c)] for c in text] for text in texts]
-    logprobs = scoring.token_logprobs(model, [[*before, *text] for text in digits])
-    scores = np.array([x[len(before) - 1 :].sum() for x in logprobs])
-    secret_scores, rest = scores[: len(secrets), None], scores[len(secrets) :]
-    share = (1 + (rest > secret_scores).sum(1)) / (1 + len(rest))
+    logprobs = scoring.token_logprobs(model, [[*prefix, *text] for text in digits])
+    scores = np.array([x[len(prefix) - 1 :].sum() for x in logprobs])
+    secret_scores, other_scores = scores[: len(secrets), None], scores[len(secrets) :]
+    share = (1 + (other_scores > secret_scores).sum(1)) / (1 + len(other_scores))
     return np.asarray(-np.log2(share))
 
 

@@ -87,17 +87,16 @@ def pose_questions(
     """
     check_allowed("candidates", candidates, candidates >= 2, "at least 2")
     rng = np.random.default_rng([seed, 5])
-    single, missed = unrepeated_secrets(points, others), remaining_secrets(read)
-    fresh = fresh_values(others, single, rng)
-    out: list[InferenceQuestion] = []
-    for p, s in draw_secret_per_point(points, single, rng):
-        if len(fresh[s.kind]) < candidates - 1 or len(out) == MAX_QUESTIONS:
+    is_unrepeated, is_missed = unrepeated_secrets(points, others), remaining_secrets(read)
+    unused_values = fresh_values(others, is_unrepeated, rng)
+    questions: list[InferenceQuestion] = []
+    for p, s in draw_secret_per_point(points, is_unrepeated, rng):
+        if len(unused_values[s.kind]) < candidates - 1 or len(questions) == MAX_QUESTIONS:
             continue
-        values = [secret_value(p, s)] + [fresh[s.kind].pop() for _ in range(candidates - 1)]
-        out.append(
-            InferenceQuestion(tuple(_replace_secret(p, s, value) for value in values), missed(p, s))
-        )
-    return out
+        values = [secret_value(p, s)] + [unused_values[s.kind].pop() for _ in range(candidates - 1)]
+        texts = tuple(_replace_secret(p, s, value) for value in values)
+        questions.append(InferenceQuestion(texts, is_missed(p, s)))
+    return questions
 
 
 def _replace_secret(point: Point, s: Secret, value: str) -> Point:
@@ -122,8 +121,8 @@ def answer_questions(
 def right_answer_shares(losses: np.ndarray) -> np.ndarray:
     """Whether the first of the candidates (questions, k) is the likeliest, (questions,); if several
     are, the share that a random guess among them gets right."""
-    best = losses == losses.min(axis=1, keepdims=True)
-    return best[:, 0] / best.sum(axis=1)
+    is_best = losses == losses.min(axis=1, keepdims=True)
+    return is_best[:, 0] / is_best.sum(axis=1)
 
 
 def measure_inference(subject: Subject) -> list[AttackRow]:
@@ -136,15 +135,15 @@ def measure_inference(subject: Subject) -> list[AttackRow]:
     if not questions:
         return rows
     losses, decoded = answer_questions(subject.model, subject.tokenizer, questions)
-    right = right_answer_shares(losses)
-    missed = np.array([question.missed for question in questions])
-    facts = {"candidates": losses.shape[1], "inference": right.mean()}
-    facts |= {"missed_questions": missed.sum()}
-    if missed.any():
-        facts |= {"missed_inference": right[missed].mean()}
-    facts |= {"reconstruction": decoded[:, 0].mean()}
-    facts |= {"reconstruction_null": decoded[:, 1:].mean()}
-    return rows + [(f"pii_{name}", 0, float(value)) for name, value in facts.items()]
+    right_shares = right_answer_shares(losses)
+    is_missed = np.array([question.missed for question in questions])
+    values = {"candidates": losses.shape[1], "inference": right_shares.mean()}
+    values |= {"missed_questions": is_missed.sum()}
+    if is_missed.any():
+        values |= {"missed_inference": right_shares[is_missed].mean()}
+    values |= {"reconstruction": decoded[:, 0].mean()}
+    values |= {"reconstruction_null": decoded[:, 1:].mean()}
+    return rows + [(f"pii_{name}", 0, float(value)) for name, value in values.items()]
 
 
 def summarise_inference(table: pd.DataFrame) -> pd.DataFrame:
@@ -157,30 +156,34 @@ def summarise_inference(table: pd.DataFrame) -> pd.DataFrame:
     runs = table[table.metric.str.startswith("pii_")].pivot_table(
         index=[*CELL_COLUMNS, "seed"], columns="metric", values="value"
     )
-    parts = []
+    summaries = []
     for metric, count in QUESTION_COUNT_METRICS.items():
         if metric not in runs:
             continue
-        some = runs.dropna(subset=metric)
-        grouped = some.groupby(CELL_COLUMNS)
+        answered_runs = runs.dropna(subset=metric)
+        grouped = answered_runs.groupby(CELL_COLUMNS)
         rows, total = mean_and_std(grouped[metric]), grouped[count].sum()
         tail = (1 - 0.95 ** (1 / max(1, len(rows)))) / 2
         if metric == "pii_reconstruction":
-            others = some[count] * (some.pii_candidates - 1)
-            lucky = (some.pii_reconstruction_null * others).groupby(CELL_COLUMNS).sum().round()
-            of = others.groupby(CELL_COLUMNS).sum()
-            chance = [clopper_pearson_upper(int(a), int(b)) for a, b in zip(lucky, of, strict=True)]
+            other_candidates = answered_runs[count] * (answered_runs.pii_candidates - 1)
+            lucky = answered_runs.pii_reconstruction_null * other_candidates
+            lucky_totals = lucky.groupby(CELL_COLUMNS).sum().round()
+            other_totals = other_candidates.groupby(CELL_COLUMNS).sum()
+            chance = [
+                clopper_pearson_upper(int(a), int(b))
+                for a, b in zip(lucky_totals, other_totals, strict=True)
+            ]
             rows["low"] = 0.0
         else:
             chance = (1 / grouped.pii_candidates.mean()).tolist()
             rows["low"] = scipy.stats.binom.ppf(tail, total, chance) / total
         rows["high"] = scipy.stats.binom.ppf(1 - tail, total, chance) / total
-        parts.append(rows.reset_index().assign(metric=metric))
-    if not parts:
+        summaries.append(rows.reset_index().assign(metric=metric))
+    if not summaries:
         return pd.DataFrame(
             columns=["metric", *CELL_COLUMNS, "mean", "std", "seeds", "low", "high"]
         )
-    return repeat_at_every_gamma(pd.concat(parts), by=["metric", *CELL_COLUMNS])
+    return repeat_at_every_gamma(pd.concat(summaries), sort_columns=["metric", *CELL_COLUMNS])
 
 
 INFERENCE_ATTACK = register_attack(

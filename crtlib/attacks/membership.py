@@ -133,14 +133,14 @@ def build_probe(
         "sequences", sequences, sequences >= 2 and sequences % 2 == 0, "even and at least 2"
     )
     rng = np.random.default_rng([seed, 2])
-    single = unrepeated_secrets(points, pool, kinds=kinds)
-    fresh = fresh_values(pool, single, rng)
-    left = remaining_secrets(trained)
+    is_unrepeated = unrepeated_secrets(points, pool, kinds=kinds)
+    unused_values = fresh_values(pool, is_unrepeated, rng)
+    is_left = remaining_secrets(trained)
     rows: list[tuple[str, str, bool, str]] = []
-    for p, s in draw_secret_per_point(points, single, rng):
-        if fresh[s.kind] and len(rows) < sequences // 2:
-            other = p.text[: s.start] + fresh[s.kind].pop() + p.text[s.end :]
-            rows.append((p.text, other, left(p, s), s.kind))
+    for p, s in draw_secret_per_point(points, is_unrepeated, rng):
+        if unused_values[s.kind] and len(rows) < sequences // 2:
+            control_text = p.text[: s.start] + unused_values[s.kind].pop() + p.text[s.end :]
+            rows.append((p.text, control_text, is_left(p, s), s.kind))
     return MembershipProbe(*zip(*rows, strict=True)) if rows else MembershipProbe((), (), ())
 
 
@@ -154,47 +154,49 @@ def unrepeated_secrets(
 ) -> SecretPredicate:
     """A predicate for secrets whose value occurs once in all these points together, that are of
     ``kinds``, and that are not canaries."""
-    seen = Counter(secret_value(p, s) for p in (*points, *pool) for s in p.secrets)
+    value_counts = Counter(secret_value(p, s) for p in (*points, *pool) for s in p.secrets)
 
-    def single(p: Point, s: Secret) -> bool:
-        planted = p.user.startswith(canaries.CANARY_USER_PREFIX)
-        return not planted and seen[secret_value(p, s)] == 1 and (not kinds or s.kind in kinds)
+    def is_unrepeated(p: Point, s: Secret) -> bool:
+        if p.user.startswith(canaries.CANARY_USER_PREFIX):
+            return False
+        return value_counts[secret_value(p, s)] == 1 and (not kinds or s.kind in kinds)
 
-    return single
+    return is_unrepeated
 
 
 def draw_secret_per_point(
-    source: Sequence[Point], single: SecretPredicate, rng: np.random.Generator
+    source: Sequence[Point], is_eligible: SecretPredicate, rng: np.random.Generator
 ) -> list[tuple[Point, Secret]]:
-    """One ``single`` secret from each point that has one, in random order."""
+    """One eligible secret from each point that has one, in random order."""
     pairs = []
     for p in source:
-        own = [s for s in p.secrets if single(p, s)]
-        if own:
-            pairs.append((p, own[rng.integers(len(own))]))
+        eligible_secrets = [s for s in p.secrets if is_eligible(p, s)]
+        if eligible_secrets:
+            pairs.append((p, eligible_secrets[rng.integers(len(eligible_secrets))]))
     return [pairs[i] for i in rng.permutation(len(pairs))]
 
 
 def fresh_values(
-    pool: Sequence[Point], single: SecretPredicate, rng: np.random.Generator
+    pool: Sequence[Point], is_eligible: SecretPredicate, rng: np.random.Generator
 ) -> dict[str, list[str]]:
-    """One ``single`` value from each point that has one, by kind, in random order."""
-    fresh: dict[str, list[str]] = defaultdict(list)
-    for p, s in draw_secret_per_point(pool, single, rng):
-        fresh[s.kind].append(secret_value(p, s))
-    return fresh
+    """One eligible value from each point that has one, by kind, in random order."""
+    values_by_kind: dict[str, list[str]] = defaultdict(list)
+    for p, s in draw_secret_per_point(pool, is_eligible, rng):
+        values_by_kind[s.kind].append(secret_value(p, s))
+    return values_by_kind
 
 
 def remaining_secrets(trained: Iterable[Point]) -> SecretPredicate:
     """A predicate for secrets that are still, at least in part, in their point as the method read
     it."""
-    left = {p.id: [(s.kind, secret_value(p, s)) for s in p.secrets] for p in trained}
+    remaining_by_point = {p.id: [(s.kind, secret_value(p, s)) for s in p.secrets] for p in trained}
 
-    def missed(p: Point, s: Secret) -> bool:
+    def is_remaining(p: Point, s: Secret) -> bool:
         value = secret_value(p, s)
-        return any(kind == s.kind and part in value for kind, part in left.get(p.id, ()))
+        remaining = remaining_by_point.get(p.id, ())
+        return any(kind == s.kind and fragment in value for kind, fragment in remaining)
 
-    return missed
+    return is_remaining
 
 
 def score_probe(
@@ -246,9 +248,11 @@ def membership_metrics(
     masks = member_views(probe) | {"paper_kind": paper_kind_mask(probe)}
     rows = [("n_members", float(len(members))), ("n_missed", float(masks["missed"].sum()))]
     group = functools.partial(group_accuracy, seed=seed)
-    for each in ACCURACY_METRICS:
-        sides = [each.of(side[masks[each.members]]) for side in (members, nonmembers)]
-        rows += statistic_with_null(each.name, *sides, statistic=group if each.group else accuracy)
+    for metric in ACCURACY_METRICS:
+        mask = masks[metric.members]
+        selected_scores = [metric.of(scores[mask]) for scores in (members, nonmembers)]
+        statistic = group if metric.group else accuracy
+        rows += statistic_with_null(metric.name, *selected_scores, statistic=statistic)
     if len(members):
         rows.append(("mia_auc", float(auc(members, nonmembers))))
         rows.append(("mia_paired_accuracy", float(paired_accuracy(members, nonmembers))))
@@ -280,35 +284,37 @@ def measure_membership(
 
 
 def summarise_membership(
-    table: pd.DataFrame, *, ours: tuple[str, ...] = ("mia_", "group_", "n_members", "n_missed")
+    table: pd.DataFrame,
+    *,
+    metric_prefixes: tuple[str, ...] = ("mia_", "group_", "n_members", "n_missed"),
 ) -> pd.DataFrame:
     """Summarise a results table in one row per (metric, model, method, gamma), for metrics that
-    begin with one of ``ours``: mean and spread over seeds.
+    begin with one of ``metric_prefixes``: mean and spread over seeds.
 
     Metrics with a null deviation also have the chance band, ``low`` to ``high``, in which all
     numbers of that metric lie with probability 95 % if nothing was learned, and the ``verdict``:
     below, inside, above. DP-SGD ignores gamma: its one result appears at every gamma.
     """
     cells = ["metric", *CELL_COLUMNS]
-    rows = table[table.metric.str.startswith(ours)]
+    rows = table[table.metric.str.startswith(metric_prefixes)]
     null = rows.metric.str.endswith("_null")
-    out = mean_and_std(rows[~null].groupby(cells).value)
+    summary = mean_and_std(rows[~null].groupby(cells).value)
     square = rows[null].assign(metric=rows.metric.str.removesuffix("_null"), value=rows.value**2)
-    out["null"] = np.sqrt(square.groupby(cells).value.mean())
-    points = out.groupby("metric").seeds.transform("size")
+    summary["null"] = np.sqrt(square.groupby(cells).value.mean())
+    points = summary.groupby("metric").seeds.transform("size")
     bands = [
         accuracy_chance_band(sd, seeds=n, points=k)
-        for sd, n, k in zip(out.null, out.seeds, points, strict=True)
+        for sd, n, k in zip(summary.null, summary.seeds, points, strict=True)
     ]
-    known = out.null.notna()
-    out["low"] = np.where(known, [b.low for b in bands], np.nan)
-    out["high"] = np.where(known, [b.high for b in bands], np.nan)
-    out["verdict"] = np.select(
-        [~known, out["mean"] > out.high + 1e-12, out["mean"] < out.low - 1e-12],
+    has_null = summary.null.notna()
+    summary["low"] = np.where(has_null, [b.low for b in bands], np.nan)
+    summary["high"] = np.where(has_null, [b.high for b in bands], np.nan)
+    summary["verdict"] = np.select(
+        [~has_null, summary["mean"] > summary.high + 1e-12, summary["mean"] < summary.low - 1e-12],
         ["", "above", "below"],
         "inside",
     )
-    return repeat_at_every_gamma(out.reset_index(), by=cells)
+    return repeat_at_every_gamma(summary.reset_index(), sort_columns=cells)
 
 
 def probe_of_subject(subject: Subject) -> MembershipProbe:

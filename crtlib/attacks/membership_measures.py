@@ -50,16 +50,16 @@ def accuracy(members: np.ndarray, nonmembers: np.ndarray) -> StatisticValues:
         (x[..., :n].mean(-1), x[..., n:].mean(-1))
         for x in (scores < threshold, scores == threshold)
     )
-    right = low + tied * (1 - low - low_false) / (tied + tied_false)
-    return right if np.ndim(right) else float(right)
+    right_share = low + tied * (1 - low - low_false) / (tied + tied_false)
+    return right_share if np.ndim(right_share) else float(right_share)
 
 
 def auc(members: np.ndarray, nonmembers: np.ndarray) -> StatisticValues:
     """The probability that a member scores below a non-member, with ties counted as half."""
     scores, n, m = _join_sides(members, nonmembers)
     ranks = scipy.stats.rankdata(scores, axis=-1)[..., :n].sum(-1)
-    below = 1 - (ranks - n * (n + 1) / 2) / (n * m)
-    return below if np.ndim(below) else float(below)
+    share_below = 1 - (ranks - n * (n + 1) / 2) / (n * m)
+    return share_below if np.ndim(share_below) else float(share_below)
 
 
 def tpr_at_fpr(fpr: float, members: np.ndarray, nonmembers: np.ndarray) -> float:
@@ -100,8 +100,8 @@ def group_accuracy(
     rng = np.random.default_rng(seed)
     shape = (groups // 2, size)
     sums = []
-    for side in map(np.asarray, (members, nonmembers)):
-        sums.append(side.take(rng.integers(side.shape[-1], size=shape), axis=-1).sum(-1))
+    for scores in map(np.asarray, (members, nonmembers)):
+        sums.append(scores.take(rng.integers(scores.shape[-1], size=shape), axis=-1).sum(-1))
     return accuracy(*sums)
 
 
@@ -144,8 +144,8 @@ def null_std(
     for first in range(0, draws, NULL_DRAWS_AT_ONCE):
         block = min(NULL_DRAWS_AT_ONCE, draws - first)
         swap = rng.random((block, len(members))) < 0.5
-        sides = np.where(swap, nonmembers, members), np.where(swap, members, nonmembers)
-        total += float(np.square(np.asarray(statistic(*sides)) - 0.5).sum())
+        exchanged = np.where(swap, nonmembers, members), np.where(swap, members, nonmembers)
+        total += float(np.square(np.asarray(statistic(*exchanged)) - 0.5).sum())
     return float(np.sqrt(total / draws))
 
 

@@ -120,12 +120,12 @@ def _require_reference(reading: TextLogprobs) -> list[np.ndarray]:
 
 
 def _standardise_logprobs(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    own = logprobs.gather(1, targets[:, None])[:, 0].double()
+    target_logprobs = logprobs.gather(1, targets[:, None])[:, 0].double()
     finite = logprobs.clamp_min(-100)  # e^-100 weighs nothing
     weights = finite.exp()
     mean = (weights * finite).sum(1).double()
     variance = (weights * (finite - mean[:, None].to(finite.dtype)).square()).sum(1).double()
-    return own, (own - mean) / variance.clamp_min(1e-12).sqrt()
+    return target_logprobs, (target_logprobs - mean) / variance.clamp_min(1e-12).sqrt()
 
 
 def read_texts(
@@ -140,17 +140,20 @@ def read_texts(
     a ``population`` is needed too."""
     sequences = tokenizer.encode(texts)
     logprobs, standard = scoring.map_token_distributions(model, sequences, _standardise_logprobs)
-    by_reference = gains = None
+    reference_logprobs = gains = None
     if reference is not None:
-        by_reference = scoring.token_logprobs(reference, sequences)
-        others = tokenizer.encode(population)
-        pairs = [_mean_per_text(scoring.token_logprobs(m, others)) for m in (model, reference)]
+        reference_logprobs = scoring.token_logprobs(reference, sequences)
+        population_sequences = tokenizer.encode(population)
+        pairs = [
+            _mean_per_text(scoring.token_logprobs(m, population_sequences))
+            for m in (model, reference)
+        ]
         gains = pairs[0] - pairs[1]
     return TextLogprobs(
         texts=tuple(texts),
         logprobs=logprobs,
         standard=standard,
-        reference=by_reference,
+        reference=reference_logprobs,
         population=gains,
     )
 
@@ -188,7 +191,8 @@ MEMBERSHIP_SCORES_ATTACK = register_attack(
         statistic=MEMBERSHIP_ATTACK.statistic,
         measure=measure_scores,
         summary=functools.partial(
-            summarise_membership, ours=tuple(f"mia_{score.name}_" for score in SCORES_BESIDE_LOSS)
+            summarise_membership,
+            metric_prefixes=tuple(f"mia_{score.name}_" for score in SCORES_BESIDE_LOSS),
         ),
     )
 )

@@ -64,10 +64,10 @@ def one_run_lower_bound(
     check_allowed("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
 
     def excess(epsilon: float) -> float:
-        reached = bound_guess_chance(
+        chance = bound_guess_chance(
             examples, guesses=guesses, correct=correct, delta=delta, epsilon=epsilon
         )
-        return reached - (1 - confidence)
+        return chance - (1 - confidence)
 
     if excess(0.0) >= 0:
         return 0.0
@@ -79,9 +79,9 @@ def bound_guess_chance(
 ) -> float:
     """An upper bound on the chance of at least ``correct`` right guesses under (epsilon, delta):
     see :func:`one_run_lower_bound`."""
-    below = scipy.stats.binom.cdf(np.arange(-1, correct), guesses, special.expit(epsilon))
+    cdf = scipy.stats.binom.cdf(np.arange(-1, correct), guesses, special.expit(epsilon))
     i = np.arange(1, correct + 1)
-    spread = ((below[-1] - below[correct - i]) / i).max(initial=0.0)
+    spread = ((cdf[-1] - cdf[correct - i]) / i).max(initial=0.0)
     beta = scipy.stats.binom.sf(correct - 1, guesses, special.expit(epsilon))
     return float(beta + 2 * examples * delta * spread)
 
@@ -98,8 +98,8 @@ class RefutedEpsilon(NamedTuple):
 
 def guess_counts(canaries: int, guesses: int | None) -> list[int]:
     """How many of the canaries are guessed on: ``guesses``, or five numbers to try if None."""
-    tries = [max(2, canaries // part) for part in (20, 10, 5, 2, 1)]
-    return tries if guesses is None else [guesses]
+    counts = [max(2, canaries // divisor) for divisor in (20, 10, 5, 2, 1)]
+    return counts if guesses is None else [guesses]
 
 
 def audit_one_run(
@@ -125,15 +125,15 @@ def audit_one_run(
             f"included: has shape {included.shape}: must be one coin per score, ({m},)"
         )
     order = np.argsort(scores, kind="stable")
-    tries = guess_counts(m, guesses)
-    out = []
-    for tried in tries:
-        check_allowed("guesses", tried, 0 < tried <= m, f"in [1, {m}]")
-        low, high = order[: tried // 2], order[m - (tried - tried // 2) :]
+    counts = guess_counts(m, guesses)
+    bounds = []
+    for count in counts:
+        check_allowed("guesses", count, 0 < count <= m, f"in [1, {m}]")
+        low, high = order[: count // 2], order[m - (count - count // 2) :]
         correct = int(included[high].sum() + (~included[low]).sum())
         epsilon = one_run_lower_bound(
-            m, guesses=tried, correct=correct, delta=delta,
-            confidence=1 - (1 - confidence) / len(tries),
+            m, guesses=count, correct=correct, delta=delta,
+            confidence=1 - (1 - confidence) / len(counts),
         )  # fmt: skip
-        out.append(RefutedEpsilon(epsilon=epsilon, guesses=tried, correct=correct))
-    return max(out, key=lambda one: one.epsilon)
+        bounds.append(RefutedEpsilon(epsilon=epsilon, guesses=count, correct=correct))
+    return max(bounds, key=lambda bound: bound.epsilon)

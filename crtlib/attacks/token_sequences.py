@@ -49,9 +49,11 @@ def count_sequences(
     owned: set[tuple[int, Hashable]] = set()
     try:
         for tokens, user in zip(documents, users, strict=True):
-            hits = [k for _, k in automaton.iter("".join(map(chr, tokens)))] if sequences else []
-            np.add.at(total, hits, 1)
-            owned.update((k, user) for k in hits)
+            found_sequences = (
+                [k for _, k in automaton.iter("".join(map(chr, tokens)))] if sequences else []
+            )
+            np.add.at(total, found_sequences, 1)
+            owned.update((k, user) for k in found_sequences)
     except ValueError:
         raise ValueError("users: must be one for each document") from None
     np.add.at(owners, [k for k, _ in owned], 1)

@@ -27,7 +27,7 @@ def _build_transformer(spec: ModelSpec) -> nn.Module:
 
     tied = spec.tied is not False
     ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    common = {"vocab_size": spec.vocab_size, "tie_word_embeddings": tied, **ids}
+    common_options = {"vocab_size": spec.vocab_size, "tie_word_embeddings": tied, **ids}
     if spec.kind == "gpt2":
         config = transformers.GPT2Config(
             n_embd=spec.hidden,
@@ -38,10 +38,10 @@ def _build_transformer(spec: ModelSpec) -> nn.Module:
             resid_pdrop=0.0,
             embd_pdrop=0.0,
             attn_pdrop=0.0,
-            **common,
+            **common_options,
         )
         return transformers.GPT2LMHeadModel(config)
-    common |= {
+    common_options |= {
         "hidden_size": spec.hidden,
         "num_hidden_layers": spec.layers,
         "num_attention_heads": spec.heads,
@@ -50,13 +50,13 @@ def _build_transformer(spec: ModelSpec) -> nn.Module:
     }
     if spec.kind == "bert":
         drop = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        return transformers.BertForMaskedLM(transformers.BertConfig(**common, **drop))
+        return transformers.BertForMaskedLM(transformers.BertConfig(**common_options, **drop))
     config = transformers.Gemma2Config(
         head_dim=spec.hidden // spec.heads,
         query_pre_attn_scalar=spec.hidden // spec.heads,
         num_key_value_heads=max(d for d in (1, 2) if spec.heads % d == 0),
         sliding_window=max(1, spec.context // 2),
         attn_implementation="eager",  # the other kernels have no cap on attention logits
-        **common,
+        **common_options,
     )
     return transformers.Gemma2ForCausalLM(config)

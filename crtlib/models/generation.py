@@ -77,26 +77,29 @@ def _read_tokens(
 ) -> tuple[PrefixState, Tensor]:
     check_causal(model)
     batch, time = ids.shape
-    before = state.length if state else 0
+    tokens_before = state.length if state else 0
     limit = context_length(model)
-    if time == 0 or (limit is not None and before + time > limit):
-        raise ValueError(f"prefix of {before + time} tokens: must have 1 to {limit or 'any'}")
+    if time == 0 or (limit is not None and tokens_before + time > limit):
+        total = tokens_before + time
+        raise ValueError(f"prefix of {total} tokens: must have 1 to {limit or 'any'}")
     if isinstance(model, RecurrentLM):
         x, layers = model.embedding(ids), []
         for i, layer in enumerate(model.layers):
             x, memory = layer.run(x, state.layers[i] if state else None)  # type: ignore[operator]
             layers.append(memory)
-        h = x[:, -1]
+        hidden = x[:, -1]
     else:
         from transformers import DynamicCache
 
         cache = DynamicCache(state.layers) if state else DynamicCache()
-        positions = torch.arange(before, before + time, device=ids.device).repeat(batch, 1)
-        h = layers_below_head(model)(
+        positions = torch.arange(tokens_before, tokens_before + time, device=ids.device)
+        positions = positions.repeat(batch, 1)
+        hidden = layers_below_head(model)(
             input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
         ).last_hidden_state[:, -1]
         layers = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[union-attr]
-    return PrefixState(before + time, tuple(layers)), head_logprobs(output_head(model), h)
+    state = PrefixState(tokens_before + time, tuple(layers))
+    return state, head_logprobs(output_head(model), hidden)
 
 
 def generate_text(
@@ -127,10 +130,10 @@ def generate_text(
         raise ValueError("prompt: holds bytes that are not UTF-8")
     model, tokenizer = model_folder.load_model(os.fspath(folder))
     if isinstance(tokenizer, BpeTokenizer):
-        prefix, ends = tokenizer.encode_prefix(prompt), {tokenizer.eos}
+        prefix, end_tokens = tokenizer.encode_prefix(prompt), {tokenizer.eos}
     else:
         prefix = tokenizer(prompt).input_ids
-        ends = {tokenizer.eos_token_id} - {None}
+        end_tokens = {tokenizer.eos_token_id} - {None}
     if not prefix:
         raise ValueError("prompt: is empty, and the model has no token that begins a text")
     generator = torch.Generator()
@@ -150,7 +153,7 @@ def generate_text(
             chances = chances.masked_fill(chances.cumsum(1) - chances >= top_p, 0)
             tokens = order.gather(1, torch.multinomial(chances, 1, generator=generator))[:, 0]
         for k, token in enumerate(tokens.tolist()):
-            has_ended[k] |= token in ends
+            has_ended[k] |= token in end_tokens
             if not has_ended[k]:
                 texts[k].append(token)
         if all(has_ended) or (limit is not None and state.length >= limit):

@@ -53,13 +53,13 @@ def layers_below_head(model: nn.Module) -> Any:
 
     Raises ValueError if ``transformers`` does not state which part that is, as for Llama 4.
     """
-    whole = unwrap_model(model)
-    if whole.base_model is whole:
+    unwrapped = unwrap_model(model)
+    if unwrapped.base_model is unwrapped:
         raise ValueError(
-            f"model: is a {type(whole).__name__}, for which transformers does not say what its "
+            f"model: is a {type(unwrapped).__name__}, for which transformers does not say what its "
             "output layer reads: must be a model whose base_model is not itself"
         )
-    return whole.base_model
+    return unwrapped.base_model
 
 
 def output_head(model: nn.Module) -> Head:
@@ -98,7 +98,7 @@ def hidden_states(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) 
     limit = context_length(model)
     if limit is not None and time > limit:
         raise ValueError(f"sequence of {time} tokens: must be at most {limit}")
-    whole = unwrap_model(model)
+    unwrapped = unwrap_model(model)
     # One row of positions for each example, or the position table would see a batch of one.
     positions = torch.arange(time, device=ids.device).repeat(batch, 1)
     positions.unpacked = True  # type: ignore[attr-defined]
@@ -109,13 +109,13 @@ def hidden_states(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) 
     if lengths is not None:
         lengths = lengths.to(ids.device, non_blocking=True)
     mask = None if lengths is None else (positions < lengths.clamp_min(1)[:, None]).long()
-    out = base(
+    base_output = base(
         input_ids=ids,
         position_ids=positions,
         token_type_ids=torch.zeros_like(ids),
         attention_mask=mask,
     )
-    return whole.cls.predictions.transform(out.last_hidden_state)
+    return unwrapped.cls.predictions.transform(base_output.last_hidden_state)
 
 
 def context_length(model: nn.Module) -> int | None:

@@ -54,12 +54,12 @@ def load_model(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
         raise ValueError(f"{folder}: no such folder (hf download NAME --local-dir makes one)")
     if not list(folder.glob("*.safetensors")):
         pickled = sorted(p.name for s in ("bin", "pt", "pth", "pkl") for p in folder.glob(f"*.{s}"))
-        holds = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
+        content = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
         raise ValueError(
-            f"{folder}: holds {holds}, it needs a safetensors file (model.save_pretrained)"
+            f"{folder}: holds {content}, it needs a safetensors file (model.save_pretrained)"
         )
-    what = "holds no model with its tokenizer that can be read"
-    with foreign_model(folder, str(folder), what):
+    fault = "holds no model with its tokenizer that can be read"
+    with foreign_model(folder, str(folder), fault):
         if (folder / "model.json").is_file():
             model, tokenizer, _ = load_saved_model(folder)
         else:
@@ -96,27 +96,27 @@ def save_model(
         from transformers import GenerationConfig
 
         save_fast_tokenizer(tokenizer, folder, template, interface.context_length(model))
-        whole: Any = pretrained.merge_adapters(model)
-        config = whole.config
+        merged: Any = pretrained.merge_adapters(model)
+        config = merged.config
         config.bos_token_id, config.eos_token_id = tokenizer.bos, tokenizer.eos
         if config.pad_token_id is None:
             config.pad_token_id = tokenizer.eos
         config.dtype = "float32"
-        whole.generation_config = GenerationConfig(
+        merged.generation_config = GenerationConfig(
             bos_token_id=tokenizer.bos, eos_token_id=tokenizer.eos,
             pad_token_id=config.pad_token_id, max_new_tokens=MAX_GENERATED_TOKENS,
         )  # fmt: skip
         with pretrained.hide_progress_bars():
-            whole.save_pretrained(folder)
-            if whole is not model:  # what peft loads, without a path of this machine
+            merged.save_pretrained(folder)
+            if merged is not model:  # what peft loads, without a path of this machine
                 adapter: Any = model
                 for adapter_config in adapter.peft_config.values():
                     adapter_config.base_model_name_or_path = base or ""
                 adapter.save_pretrained(folder / "adapter", save_embedding_layers=False)
                 (folder / "adapter" / "README.md").unlink(missing_ok=True)  # an unfilled template
         return ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
-    with files.replace_atomically(folder / "model.safetensors") as part:
-        safetensors.torch.save_model(model, str(part))
+    with files.replace_atomically(folder / "model.safetensors") as temporary_file:
+        safetensors.torch.save_model(model, str(temporary_file))
     tokenizer.save(folder / "tokenizer.json")
     files.write_text(folder / "model.json", json.dumps(asdict(spec), indent=1) + "\n")
     return ("model.safetensors", "tokenizer.json", "model.json")
@@ -152,14 +152,14 @@ def load_saved_model(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec |
     """The model, tokenizer and shape that :func:`save_model` wrote to ``folder``."""
     if not (folder / "model.json").is_file():
         names = json.loads(files.read_text(folder / "tokenizer_config.json"))
-        raw = Tokenizer.from_str(files.read_text(folder / "tokenizer.json"))
-        bpe = tokenizers.with_mask_token(raw, names["bos_token"], names["eos_token"])
+        raw_tokenizer = Tokenizer.from_str(files.read_text(folder / "tokenizer.json"))
+        bpe = tokenizers.with_mask_token(raw_tokenizer, names["bos_token"], names["eos_token"])
         return pretrained.load_pretrained(folder), bpe, None
     spec = ModelSpec(**json.loads(files.read_text(folder / "model.json")))
     size = (folder / "model.safetensors").stat().st_size
     if max(spec.layers * spec.hidden**2, spec.vocab_size * spec.hidden) > size:  # a byte each
-        what = "its weights are fewer than model.json says"
-        raise ForeignFileError(f"holds no model with its tokenizer that can be read; {what}")
+        fault = "its weights are fewer than model.json says"
+        raise ForeignFileError(f"holds no model with its tokenizer that can be read; {fault}")
     model = construction.build_model(spec, 0)
     safetensors.torch.load_model(model, files.check_regular_file(folder / "model.safetensors"))
     return model, tokenizers.load_tokenizer(folder / "tokenizer.json"), spec

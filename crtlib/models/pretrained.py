@@ -126,12 +126,12 @@ def hide_progress_bars() -> Iterator[None]:
     """While active, hide the progress bars of ``transformers``, which nobody watches there."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if was_enabled:
             logging.enable_progress_bar()
 
 
@@ -168,13 +168,13 @@ def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Modu
             raise ForeignFileError(str(error).removeprefix("model: ")) from None
         probe = torch.arange(4)[None]
         with torch.no_grad():
-            ours, theirs = (
+            our_logits, model_logits = (
                 output_head(model).logits(hidden_states(model, probe)),
                 model(input_ids=probe).logits,
             )
-        if not torch.isfinite(theirs).all():
+        if not torch.isfinite(model_logits).all():
             raise ForeignFileError("its weights are not finite, or give results that are not")
-        if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
+        if not torch.allclose(our_logits, model_logits, rtol=1e-3, atol=1e-3):
             raise ForeignFileError("its head is not a plain linear map")
     return model
 
@@ -212,11 +212,12 @@ def with_gradient_checkpointing(model: nn.Module) -> nn.Module:
 
     Raises ``ValueError`` for a model that cannot do this: a recurrent one has no blocks.
     """
-    whole = unwrap_model(model)
-    if not getattr(whole, "supports_gradient_checkpointing", False):
+    unwrapped = unwrap_model(model)
+    if not getattr(unwrapped, "supports_gradient_checkpointing", False):
         raise ValueError("gradient_checkpointing: needs a transformer")
-    enable = getattr(whole, "activation_checkpointing_enable", None)  # its name in later versions
-    (enable or whole.gradient_checkpointing_enable)({"use_reentrant": False})
+    later_name = "activation_checkpointing_enable"  # in later versions of transformers
+    enable = getattr(unwrapped, later_name, None)
+    (enable or unwrapped.gradient_checkpointing_enable)({"use_reentrant": False})
     return model
 
 
@@ -237,21 +238,23 @@ def with_lora(
     except ImportError:
         raise ValueError("lora: needs pip install 'crtlib[train]'") from None
     names: str | list[str] = targets if targets == ALL_LINEAR else targets.split(",")
-    whole, where = unwrap_model(model), f"lora_targets={targets!r}"
-    layers, ends = [f".{name}" for name, _ in whole.named_modules()], [f".{name}" for name in names]
-    if names != ALL_LINEAR and not any(layer.endswith(tuple(ends)) for layer in layers):
-        raise ValueError(f"{where}: the model has no such layers")
+    unwrapped, option = unwrap_model(model), f"lora_targets={targets!r}"
+    layers = [f".{name}" for name, _ in unwrapped.named_modules()]
+    suffixes = [f".{name}" for name in names]
+    if names != ALL_LINEAR and not any(layer.endswith(tuple(suffixes)) for layer in layers):
+        raise ValueError(f"{option}: the model has no such layers")
     scale: Any = alpha or 2 * rank  # declared an int there, though only divided by the rank
     config = peft.LoraConfig(
         r=rank, lora_alpha=scale, target_modules=names, lora_dropout=0.0,
-        fan_in_fan_out=whole.config.model_type == "gpt2", task_type="CAUSAL_LM",
+        fan_in_fan_out=unwrapped.config.model_type == "gpt2", task_type="CAUSAL_LM",
     )  # fmt: skip
-    refused = f"not all of these layers of a {type(whole).__name__} take an adapter; name others"
-    with seeded_torch_rng(seed), refuse_whatever_fails(where, refused), torch.no_grad():
+    model_type = type(unwrapped).__name__
+    refused = f"not all of these layers of a {model_type} take an adapter; name others"
+    with seeded_torch_rng(seed), refuse_whatever_fails(option, refused), torch.no_grad():
         with warnings.catch_warnings():  # peft asks transformers for an attribute's old name
             warnings.simplefilter("ignore", FutureWarning)
             wrapped: nn.Module = peft.get_peft_model(model, config)
-        wrapped(input_ids=torch.arange(4, device=device_of(whole))[None], use_cache=False)
+        wrapped(input_ids=torch.arange(4, device=device_of(unwrapped))[None], use_cache=False)
     output_head(wrapped)  # refuses an adapter on the output layer
     return wrapped
 
@@ -262,5 +265,5 @@ def merge_adapters(model: nn.Module) -> nn.Module:
     if unwrap_model(model) is model:
         return model
     wrapped: Any = copy.deepcopy(model)
-    whole: nn.Module = wrapped.float().merge_and_unload()
-    return whole.requires_grad_(True)
+    merged: nn.Module = wrapped.float().merge_and_unload()
+    return merged.requires_grad_(True)

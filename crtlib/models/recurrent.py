@@ -175,8 +175,8 @@ class Lstm(RecurrentLayer):
         cells = torch.empty_like(before)  # [t] is the cell before step t
         cells[0] = 0 if state is None else state[1]
         torch.mul(i, g, out=cells[1:])
-        for new, cell, forget in _unbind_steps(cells[1:], cells[:-1], f):
-            new.addcmul_(cell, forget)
+        for new_cell, cell, forget in _unbind_steps(cells[1:], cells[:-1], f):
+            new_cell.addcmul_(cell, forget)
         return out, (gates, cells, cells[1:].tanh(), before)
 
     def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,16 +205,23 @@ class Lstm(RecurrentLayer):
             by_cell = torch.stack([*by_gates, f], dim=2)
             by_out = TANH_BACKWARD(o, tanh)[:, :, None] * by_cell  # through the cell
             by_out = torch.cat([SIGMOID_BACKWARD(tanh, o)[:, :, None], by_out], dim=2)
-            each = d_all.transpose(0, 1)[steps]
-            parts = each, each[:, :, 1:], each[:, :, 4:], each[:, :, :4].flatten(2)
+            d_steps = d_all.transpose(0, 1)[steps]
+            views = d_steps, d_steps[:, :, 1:], d_steps[:, :, 4:], d_steps[:, :, :4].flatten(2)
             around = d_out[:-1][steps], d_out[1:][steps, :, None]
-            for earlier, d, whole, rest, carry, flat, out_slope, cell_slope in _unbind_steps(
-                *around, *parts, by_out, by_cell, backwards=True
-            ):
-                torch.mul(d, out_slope, out=whole)
-                rest.addcmul_(d_cell, cell_slope)
-                d_cell = carry
-                earlier.addmm_(flat, w_h)
+            for (
+                d_out_before,
+                d_out_after,
+                d_step,
+                d_through_cell,
+                d_cell_before,
+                d_gates,
+                out_slope,
+                cell_slope,
+            ) in _unbind_steps(*around, *views, by_out, by_cell, backwards=True):
+                torch.mul(d_out_after, out_slope, out=d_step)
+                d_through_cell.addcmul_(d_cell, cell_slope)
+                d_cell = d_cell_before
+                d_out_before.addmm_(d_gates, w_h)
         inputs = torch.cat([x, out[:-1].transpose(0, 1)], dim=2)  # (batch, time, inputs + hidden)
         return [(inputs, d_all[:, :, :4].flatten(2))]
 
@@ -233,20 +240,22 @@ class Gru(RecurrentLayer):
 
     def __init__(self, inputs: int, hidden: int) -> None:
         gates = 3 * hidden
-        of_x = {"weight_x": (gates, inputs), "bias_x": (gates,)}
-        super().__init__(inputs, hidden, **of_x, weight_h=(gates, hidden), bias_h=(gates,))
+        input_shapes = {"weight_x": (gates, inputs), "bias_x": (gates,)}
+        super().__init__(inputs, hidden, **input_shapes, weight_h=(gates, hidden), bias_h=(gates,))
 
     def fused(self, x: Tensor, sink: GradientSink) -> Tensor:
         n = self.size
         w_x, b_x, w_h, b_h = (w.detach() for w in self.weights())
-        rest = w_h, torch.zeros_like(b_x), b_h
-        gates, out, before = _feed_preactivations(torch.gru, x, w_x, b_x, *rest, states=1)
+        recurrent_weights = w_h, torch.zeros_like(b_x), b_h
+        gates, out, before = _feed_preactivations(
+            torch.gru, x, w_x, b_x, *recurrent_weights, states=1
+        )
         x = x.detach()
         reset = F.linear(before, w_h[:n], b_h[:n]).add_(gates.detach()[..., :n]).sigmoid_()
 
         def pairs(grad: Tensor) -> None:
-            from_h = torch.cat([grad[..., : 2 * n], grad[..., 2 * n :] * reset], dim=2)
-            sink([(x, grad), (before, from_h)])
+            hidden_grad = torch.cat([grad[..., : 2 * n], grad[..., 2 * n :] * reset], dim=2)
+            sink([(x, grad), (before, hidden_grad)])
 
         gates.register_hook(pairs)
         return out
@@ -260,8 +269,9 @@ class Gru(RecurrentLayer):
         out, _ = self.run(x, state)
         before = self._before(out, state)
         gates = _gate_inputs_by_time(x, self.weight_x, self.bias_x)  # (time, batch, 3 hidden)
-        of_h, to_reset = F.linear(before[:-1], self.weight_h, self.bias_h).split([2 * n, n], dim=2)
-        gates[..., : 2 * n].add_(of_h).sigmoid_()
+        from_hidden = F.linear(before[:-1], self.weight_h, self.bias_h)
+        hidden_gates, to_reset = from_hidden.split([2 * n, n], dim=2)
+        gates[..., : 2 * n].add_(hidden_gates).sigmoid_()
         gates[..., 2 * n :].addcmul_(gates[..., :n], to_reset).tanh_()
         return out, (gates, to_reset, before)
 
@@ -278,13 +288,20 @@ class Gru(RecurrentLayer):
             by_r = by_new * recurrent[steps] * (r * (1 - r))
             by_z = (out[:-1][steps] - new) * (z * (1 - z))
             slopes = torch.stack([by_new, by_r, by_z, by_new * r, z], dim=2)
-            d_some = d_all.transpose(0, 1)[steps]
-            parts = d_out[:-1][steps], d_out[1:][steps, :, None], d_some
-            for earlier, d, each, flat, carry, slope in _unbind_steps(
-                *parts, d_some[:, :, 1:4].flatten(2), d_some[:, :, 4], slopes, backwards=True
+            d_steps = d_all.transpose(0, 1)[steps]
+            views = d_out[:-1][steps], d_out[1:][steps, :, None], d_steps
+            for (
+                d_out_before,
+                d_out_after,
+                d_step,
+                d_hidden_gates,
+                d_through_update,
+                slope,
+            ) in _unbind_steps(
+                *views, d_steps[:, :, 1:4].flatten(2), d_steps[:, :, 4], slopes, backwards=True
             ):
-                torch.mul(d, slope, out=each)
-                earlier.add_(carry).addmm_(flat, self.weight_h)
+                torch.mul(d_out_after, slope, out=d_step)
+                d_out_before.add_(d_through_update).addmm_(d_hidden_gates, self.weight_h)
         d_x = d_all[:, :, [1, 2, 0]].flatten(2)
         return [(x, d_x), (out[:-1].transpose(0, 1), d_all[:, :, 1:4].flatten(2))]
 
@@ -325,12 +342,17 @@ def _run_torch_kernel(
     start = [h[None] for h in start]
     # has_biases, num_layers, dropout, train (keep what backward needs), bidirectional, batch_first
     options = len(weights) == 4, 1, 0.0, True, False, True
-    out, *after = run(x, start if states == 2 else start[0], weights, *options)
-    return out, tuple(h[0] for h in after)
+    out, *last_state = run(x, start if states == 2 else start[0], weights, *options)
+    return out, tuple(h[0] for h in last_state)
 
 
 def _feed_preactivations(
-    run: Callable[..., Any], x: Tensor, weight: Tensor, bias: Tensor, *rest: Tensor, states: int
+    run: Callable[..., Any],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *recurrent_weights: Tensor,
+    states: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the pre-activations from the input and feed them to a kernel through an identity.
     Return them, the outputs, and the output before each step, which is zero before the first."""
@@ -338,5 +360,5 @@ def _feed_preactivations(
     if torch.is_grad_enabled() and not gates.requires_grad:  # if nothing before it learns
         gates.requires_grad_()
     identity = torch.eye(gates.shape[2], dtype=gates.dtype, device=gates.device)
-    out, _ = _run_torch_kernel(run, gates, [identity, *rest], None, states=states)
+    out, _ = _run_torch_kernel(run, gates, [identity, *recurrent_weights], None, states=states)
     return gates, out, F.pad(out.detach()[:, :-1], (0, 0, 1, 0))

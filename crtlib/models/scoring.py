@@ -67,11 +67,11 @@ def token_scores(
 def score_targets(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The log-probability of each target (n,), in float64, and how many tokens are likelier (n,),
     in int64. ``logprobs`` has shape (n, V), ``targets`` (n,)."""
-    of_target = logprobs.gather(1, targets[:, None])
-    likelier = (logprobs > of_target).sum(1, dtype=torch.int32)  # half the time of int64
+    target_logprobs = logprobs.gather(1, targets[:, None])
+    likelier = (logprobs > target_logprobs).sum(1, dtype=torch.int32)  # half the time of int64
     # A model that diverged (nan) is never right.
-    likelier = likelier.masked_fill(of_target[:, 0].isnan(), logprobs.shape[1])
-    return of_target[:, 0].double(), likelier.long()
+    likelier = likelier.masked_fill(target_logprobs[:, 0].isnan(), logprobs.shape[1])
+    return target_logprobs[:, 0].double(), likelier.long()
 
 
 @torch.no_grad()
@@ -93,8 +93,8 @@ def map_token_distributions(
         return _map_in_windows(model, sequences, measure, limit)
     training, layer, device = model.training, output_head(model), device_of(model)
     model.eval()
-    of_nothing = measure(torch.empty(0, len(layer.weight)), torch.empty(0, dtype=torch.long))
-    results = [[x.numpy()] * len(sequences) for x in of_nothing]
+    empty_results = measure(torch.empty(0, len(layer.weight)), torch.empty(0, dtype=torch.long))
+    results = [[x.numpy()] * len(sequences) for x in empty_results]
     # Rows of logits at once: about 4 million numbers, which stay in the processor's cache.
     rows = max(1, 2**22 // len(layer.weight))
     for batch in group_by_length(sequences):
@@ -105,12 +105,13 @@ def map_token_distributions(
             row[: len(sequences[i])] = sequences[i]
         is_real = (torch.arange(1, longest) < lengths[:, None]).to(device)
         tokens = torch.from_numpy(padded).to(device)
-        h, targets = hidden_states(model, tokens[:, :-1])[is_real], tokens[:, 1:][is_real]
-        pieces = zip(h.split(rows), targets.split(rows), strict=True)
+        hidden, targets = hidden_states(model, tokens[:, :-1])[is_real], tokens[:, 1:][is_real]
+        pieces = zip(hidden.split(rows), targets.split(rows), strict=True)
         parts = zip(*[measure(head_logprobs(layer, a), b) for a, b in pieces], strict=True)
-        cuts = np.cumsum(lengths.numpy() - 1)[:-1]
+        boundaries = np.cumsum(lengths.numpy() - 1)[:-1]
         for values, part in zip(results, parts, strict=True):
-            for i, x in zip(batch, np.split(torch.cat(part).cpu().numpy(), cuts), strict=True):
+            by_sequence = np.split(torch.cat(part).cpu().numpy(), boundaries)
+            for i, x in zip(batch, by_sequence, strict=True):
                 values[i] = x
     model.train(training)
     return results
@@ -144,9 +145,9 @@ def _map_in_windows(model, sequences, measure, limit: int) -> list[list[np.ndarr
         for first in [*range(0, last, stride), last]:
             windows.append(s[first : first + limit])
             owners.append((i, first))
-    of_windows = map_token_distributions(model, windows, measure)
-    results = [[np.empty(max(0, len(s) - 1), v[0].dtype) for s in sequences] for v in of_windows]
-    for values, scores in zip(results, of_windows, strict=True):
+    window_scores = map_token_distributions(model, windows, measure)
+    results = [[np.empty(max(0, len(s) - 1), v[0].dtype) for s in sequences] for v in window_scores]
+    for values, scores in zip(results, window_scores, strict=True):
         # Backwards, so that a token keeps the score of the earliest window that holds it.
         for (i, first), part in reversed(list(zip(owners, scores, strict=True))):
             values[i][first : first + len(part)] = part

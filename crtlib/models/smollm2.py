@@ -42,10 +42,10 @@ by its authors; it has read the internet.
 def smollm2_folder() -> Path:
     """The folder of SmolLM2 as ``transformers`` reads it, converted at the first call (a minute,
     0.5 GB). Raises ``ValueError`` if the packages are missing."""
-    place = _smollm2_path()
-    if outputs.find_marker(place) is None:
-        if lacks := missing_smollm2_packages():
-            raise ValueError(f"init={SMOLLM2_NAME!r}: {lacks}")
+    folder = _smollm2_path()
+    if outputs.find_marker(folder) is None:
+        if lacking := missing_smollm2_packages():
+            raise ValueError(f"init={SMOLLM2_NAME!r}: {lacking}")
         if (version := metadata.version(SMOLLM2_PACKAGE)) != SMOLLM2_PACKAGE_VERSION:
             raise ValueError(
                 f"init={SMOLLM2_NAME!r}: {SMOLLM2_PACKAGE} {version} is installed, must be "
@@ -55,10 +55,10 @@ def smollm2_folder() -> Path:
         assert spec is not None and spec.origin is not None
         options = {"package": SMOLLM2_PACKAGE, "version": SMOLLM2_PACKAGE_VERSION}
         with outputs.staged_folder(
-            place, command="pretrained", options=options, public=("*",)
-        ) as part:
-            _convert_gguf(Path(spec.origin).parent, part)
-    return place
+            folder, command="pretrained", options=options, public=("*",)
+        ) as temporary_folder:
+            _convert_gguf(Path(spec.origin).parent, temporary_folder)
+    return folder
 
 
 def _smollm2_path() -> Path:

@@ -25,14 +25,14 @@ def hash_tensors(folder: StrPath) -> str | None:
                     raise ValueError("a header beyond the file")
                 header = json.loads(file.read(size))
                 header.pop("__metadata__", None)
-                for one in header.values():
-                    start, end = one["data_offsets"]
+                for entry in header.values():
+                    start, end = entry["data_offsets"]
                     file.seek(8 + size + start)
-                    digest, left = hashlib.sha256(), end - start
-                    while left and (block := file.read(min(left, 1 << 20))):
+                    digest, remaining_bytes = hashlib.sha256(), end - start
+                    while remaining_bytes and (block := file.read(min(remaining_bytes, 1 << 20))):
                         digest.update(block)
-                        left -= len(block)
-                    pieces.append([one["dtype"], one["shape"], digest.hexdigest()])
+                        remaining_bytes -= len(block)
+                    pieces.append([entry["dtype"], entry["shape"], digest.hexdigest()])
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise argument_error("init", f"{path} is damaged") from None
     text = json.dumps(sorted(pieces, key=str), sort_keys=True, ensure_ascii=True)

@@ -11,7 +11,7 @@ def skip_packing_check() -> None:
     would look for itself otherwise, and so wait for the GPU."""
     from transformers import masking_utils
 
-    look = masking_utils.find_packed_sequence_indices
+    find_indices = masking_utils.find_packed_sequence_indices
     masking_utils.find_packed_sequence_indices = lambda position_ids: (
-        None if hasattr(position_ids, "unpacked") else look(position_ids)
+        None if hasattr(position_ids, "unpacked") else find_indices(position_ids)
     )

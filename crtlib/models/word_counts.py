@@ -40,10 +40,10 @@ def word_count_bits(train: Iterable[str], test: Mapping[str, int]) -> float:
         )
         if not n:
             return spelled
-        new = math.log2((n + kinds) / kinds) + spelled
+        bits_if_new = math.log2((n + kinds) / kinds) + spelled
         if not (count := words[word]):
-            return new
-        return -math.log2(count / (n + kinds) + 2**-new)
+            return bits_if_new
+        return -math.log2(count / (n + kinds) + 2**-bits_if_new)
 
     size = sum(len(text) * times for text, times in test.items())
     bits = sum(bits_of(word) * times for text, times in test.items() for word in WORD.findall(text))

@@ -45,8 +45,8 @@ def bound_in_reach(secrets: int, share: float | None, *, alpha: float) -> float:
     >>> [round(bound_in_reach(486, share, alpha=0.025), 4) for share in (None, 0.2, 1)]
     [0.0076, 0.0531, 0.018]
     """
-    again = None if share is None else (0, int(share * secrets))
-    return rate_upper_bound(0, secrets, again, alpha=alpha)
+    reread_counts = None if share is None else (0, int(share * secrets))
+    return rate_upper_bound(0, secrets, reread_counts, alpha=alpha)
 
 
 def name_bound_lever(rate: Rate, *, alpha: float) -> str:
@@ -61,52 +61,53 @@ def name_bound_lever(rate: Rate, *, alpha: float) -> str:
         ``tests/screening/test_bound_levers.py::test_what_more_labels_would_give_is_what_they_give``.
     """
     later_alpha = 1 / (1 / alpha + 2 / RATES_ALPHA)
-    most = percent_rounded_up(rate.upper_bound)
-    seen = f"{rate.failures} of {rate.judged_secrets}"
+    bound = percent_rounded_up(rate.upper_bound)
+    counts = f"{rate.failures} of {rate.judged_secrets}"
     if rate.reread_counts is None:
         if 2 * rate.failures >= rate.upper_bound * rate.judged_secrets:
             return (
-                f"most of at most {most} was observed to fail ({seen}); a better policy lowers it"
+                f"most of at most {bound} was observed to fail ({counts}); "
+                "a better policy lowers it"
             )
-        twice = percent_rounded_up(
+        bound_of_twice = percent_rounded_up(
             rate_upper_bound(2 * rate.failures, 2 * rate.judged_secrets, alpha=later_alpha)
         )
         return (
-            f"most of at most {most} is due to too few labels ({seen} failed); "
-            f"twice as many make it {twice}, the charge of a new draw included"
+            f"most of at most {bound} is due to too few labels ({counts} failed); "
+            f"twice as many make it {bound_of_twice}, the charge of a new draw included"
         )
-    found, overlooked = bound_terms(rate, alpha=alpha)
+    first_term, second_term = bound_terms(rate, alpha=alpha)
     unmarked_failures, reread = rate.reread_counts
-    says = (
-        f"at most {most} is {percent_rounded_up(found)} for what the first reader found ({seen} "
-        f"failed) and {percent_rounded_up(overlooked)} for what that reader overlooked "
+    terms = (
+        f"at most {bound} is {percent_rounded_up(first_term)} for what the first reader found "
+        f"({counts} failed) and {percent_rounded_up(second_term)} for what that reader overlooked "
         f"({unmarked_failures} of {reread} found again failed); "
     )
-    first_was_observed = 2 * rate.failures >= found * rate.judged_secrets
-    second_was_observed = 2 * unmarked_failures >= overlooked * reread
-    if percent_rounded_up(found) == percent_rounded_up(overlooked):
-        says += "they are the same, "
+    first_was_observed = 2 * rate.failures >= first_term * rate.judged_secrets
+    second_was_observed = 2 * unmarked_failures >= second_term * reread
+    if percent_rounded_up(first_term) == percent_rounded_up(second_term):
+        terms += "they are the same, "
         if first_was_observed:
-            return f"{says}and the first was observed: a better policy lowers it"
+            return f"{terms}and the first was observed: a better policy lowers it"
         if second_was_observed:
-            return f"{says}and the second was observed: the first reading must be repeated"
-        return f"{says}due to too few labels: more turns, read twice, lower them"
-    if found > overlooked:
+            return f"{terms}and the second was observed: the first reading must be repeated"
+        return f"{terms}due to too few labels: more turns, read twice, lower them"
+    if first_term > second_term:
         if first_was_observed:
-            return f"{says}the first is larger, and was observed: a better policy lowers it"
-        return f"{says}the first is larger, due to too few labels: more turns lower it"
+            return f"{terms}the first is larger, and was observed: a better policy lowers it"
+        return f"{terms}the first is larger, due to too few labels: more turns lower it"
     if second_was_observed:
-        return f"{says}the second is larger, and was observed: the first reading must be repeated"
+        return f"{terms}the second is larger, and was observed: the first reading must be repeated"
     if reread >= READ_AGAIN_WHOLE * rate.judged_secrets:
         return (
-            f"{says}the second is larger, due to too few labels: more turns, read twice, lower it"
+            f"{terms}the second is larger, due to too few labels: more turns, read twice, lower it"
         )
-    whole = percent_rounded_up(
+    reread_bound = percent_rounded_up(
         rate_upper_bound(unmarked_failures, rate.judged_secrets, alpha=later_alpha / 2)
     )
     return (
-        f"{says}the second is larger, due to too few turns read twice: with --share 1 of crtlib "
-        f"label adjudicate that part is {whole}, the charge of another reading included"
+        f"{terms}the second is larger, due to too few turns read twice: with --share 1 of crtlib "
+        f"label adjudicate that part is {reread_bound}, the charge of another reading included"
     )
 
 

@@ -52,13 +52,13 @@ def common_words(file: str = "") -> frozenset[str]:
     except (OSError, ValueError) as error:
         raise_machine_fault(error)
         raise ValueError(f"policy='cautious:{file}': is not a readable file of words") from None
-    listed = [line.strip().lower().replace("’", "'") for line in text.splitlines()]
-    words = [w for w in listed if w and not w.startswith("#")]
+    lines = [line.strip().lower().replace("’", "'") for line in text.splitlines()]
+    words = [w for w in lines if w and not w.startswith("#")]
     check_allowed(f"policy='cautious:{file}', words", len(words), bool(words), "at least 1")
     return frozenset(words[:COMMON_WORD_RANKS])
 
 
-def _suspicious_kind(token: str, starts: bool, common: frozenset[str]) -> str:
+def _suspicious_kind(token: str, starts_sentence: bool, common: frozenset[str]) -> str:
     """The kind of a word that may not be plain; "" for a plain word."""
     if not token.isalpha() and any(c.isdecimal() for c in token):
         return "number"
@@ -67,7 +67,7 @@ def _suspicious_kind(token: str, starts: bool, common: frozenset[str]) -> str:
     stem = lower.split("'")
     if stem[0] == "i":  # I, I'm
         return ""
-    if not starts and token != lower and any(c.isupper() for c in token):
+    if not starts_sentence and token != lower and any(c.isupper() for c in token):
         return "capital"
     if lower in common or (stem[0] in common and all(e in _APOSTROPHE_ENDINGS for e in stem[1:])):
         return ""
@@ -77,12 +77,12 @@ def _suspicious_kind(token: str, starts: bool, common: frozenset[str]) -> str:
 def _flag_not_plain(common: frozenset[str], p: Point) -> list[Secret]:
     """The flagged tokens; those with nothing but spaces between them are one span."""
     spans: list[Secret] = []
-    starts = True
+    starts_sentence = True
     for m in _TOKEN_PATTERN.finditer(letters_for_marks(p.text)):
         group = m.lastgroup
         token = p.text[m.start() : m.end()]
-        kind = _suspicious_kind(token, starts, common) if group == "word" else group
-        starts = group == "stop"
+        kind = _suspicious_kind(token, starts_sentence, common) if group == "word" else group
+        starts_sentence = group == "stop"
         if kind not in ("address", "number", "capital", "rare"):
             continue
         if spans and not p.text[spans[-1].end : m.start()].strip(" "):

@@ -103,18 +103,18 @@ def make_duplicate_filter(
 
     ``size`` is about how many points there will be; only ``bloom`` needs it."""
     # The filter is given hashes: Python's own hash of a string would differ from run to run.
-    bloom = method == "bloom"
-    met: Any = (
-        _import_dedup_package("rbloom").Bloom(max(size, 1), error_rate, int) if bloom else set()
-    )
+    uses_bloom = method == "bloom"
+    seen_hashes: Any = set()
+    if uses_bloom:
+        seen_hashes = _import_dedup_package("rbloom").Bloom(max(size, 1), error_rate, int)
 
     def mark_batch(points: Sequence[Point]) -> list[bool]:
         repeated = []
         for point in points:
             digest = hashlib.sha1(_policy_input_bytes(point)).digest()
             key = int.from_bytes(digest[:16], "big", signed=True)
-            repeated.append(key in met)
-            met.add(key)
+            repeated.append(key in seen_hashes)
+            seen_hashes.add(key)
         return repeated
 
     return mark_batch
@@ -238,8 +238,8 @@ class _NearTextIndex:
         buckets = self._buckets_of_bands(hashes)
         candidates = self._pick_candidates(buckets)
         for j in self._close_by_parity(i, candidates):
-            other = _shingles(self._texts[j])
-            if len(shingles & other) / len(shingles | other) >= self._threshold:
+            other_shingles = _shingles(self._texts[j])
+            if len(shingles & other_shingles) / len(shingles | other_shingles) >= self._threshold:
                 return True
         for bucket in buckets:
             bucket.append(i)
@@ -259,11 +259,11 @@ class _NearTextIndex:
 
     def _pick_candidates(self, buckets: list[array[int]]) -> list[array[int]]:
         """The latest texts from the rarest bands, until there are enough."""
-        picked, left = [], self._max_candidates
+        picked, remaining = [], self._max_candidates
         for bucket in sorted(filter(None, buckets), key=len):
-            picked.append(bucket[-left:])
-            left -= len(bucket)
-            if left <= 0:
+            picked.append(bucket[-remaining:])
+            remaining -= len(bucket)
+            if remaining <= 0:
                 break
         return picked
 
@@ -271,13 +271,14 @@ class _NearTextIndex:
         """Those candidates that may be near, because few of their bits differ."""
         if not candidates:
             return []
-        earlier = np.concatenate(candidates)
+        earlier_texts = np.concatenate(candidates)
         ones = np.ones(self._bits // 64, dtype=np.uint16)
-        differing = self._parities.take(earlier, 0) ^ self._parities[i]
+        differing = self._parities.take(earlier_texts, 0) ^ self._parities[i]
         differing_bits = np.bitwise_count(differing) @ ones
-        shingles_of_both = self._shingle_counts[earlier] + self._shingle_counts[i]
-        most = (1 - self._threshold) * shingles_of_both + 1e-6
-        return sorted(set(earlier[differing_bits * (1 + self._threshold) <= most].tolist()))
+        shingles_of_both = self._shingle_counts[earlier_texts] + self._shingle_counts[i]
+        max_difference = (1 - self._threshold) * shingles_of_both + 1e-6
+        may_be_near = differing_bits * (1 + self._threshold) <= max_difference
+        return sorted(set(earlier_texts[may_be_near].tolist()))
 
 
 def _import_dedup_package(package: str) -> Any:

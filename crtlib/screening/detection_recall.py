@@ -40,7 +40,7 @@ def recall_by_kind(
         counts["right"].update(s.kind for s in spans_on_secrets)
     table = pd.DataFrame(counts, dtype=object).fillna(0).astype(int).sort_index()
     table.loc["all"] = table.sum()
-    secrets, missed, flagged, right = (table[name] for name in counts)
+    secrets, missed, flagged, on_secrets = (table[name] for name in counts)
     upper = np.vectorize(partial(clopper_pearson_upper, confidence=confidence), otypes=[float])
     columns = {
         "secrets": secrets,
@@ -48,8 +48,8 @@ def recall_by_kind(
         "recall": (secrets - missed) / secrets,
         "miss_upper": upper(missed, secrets),
         "flagged": flagged,
-        "precision": right / flagged,
-        "precision_lower": 1 - upper(flagged - right, flagged),
+        "precision": on_secrets / flagged,
+        "precision_lower": 1 - upper(flagged - on_secrets, flagged),
     }
     return pd.DataFrame(columns).rename_axis("kind")
 
@@ -68,9 +68,9 @@ def count_unstable_flags(
         for p, spans in zip(points, policy(points), strict=True)
         for s in p.secrets
     ]
-    after = policy([neighbour for *_, neighbour in pairs])
+    flags_after = policy([neighbour for *_, neighbour in pairs])
     changed = sum(
-        redact(p, [*spans, s]).text != redact(neighbour, again).text
-        for (p, s, spans, neighbour), again in zip(pairs, after, strict=True)
+        redact(p, [*spans, s]).text != redact(neighbour, spans_after).text
+        for (p, s, spans, neighbour), spans_after in zip(pairs, flags_after, strict=True)
     )
     return changed, len(pairs)

@@ -51,10 +51,10 @@ def trim_plain_words(text: str, flagged: npt.NDArray[np.bool_]) -> npt.NDArray[n
         " " if not mark else "p" if _PLAIN_WORD.fullmatch(text[a:b]) else "x"
         for mark, (a, b) in zip(flagged, word_spans(text), strict=True)
     )
-    kept = np.zeros_like(flagged)
+    is_kept = np.zeros_like(flagged)
     for m in re.finditer("x(?:[px]*x)?", "".join(marks)):
-        kept[m.start() : m.end()] = True
-    return kept
+        is_kept[m.start() : m.end()] = True
+    return is_kept
 
 
 def join_flagged_words(
@@ -66,17 +66,17 @@ def join_flagged_words(
 ) -> Spans:
     """Make spans from the ``flagged`` words of a text. Adjacent words are one secret, unless the
     second more likely begins one than goes on. ``begins``, ``goes_on``: (words, kinds) scores."""
-    places = word_spans(text)
+    word_places = word_spans(text)
     words = np.array(
-        [i for i in np.flatnonzero(flagged) if text[slice(*places[i])] != MASK], dtype=int
+        [i for i in np.flatnonzero(flagged) if text[slice(*word_places[i])] != MASK], dtype=int
     )
     begins_secret = (begins.sum(1) > goes_on.sum(1))[words[1:]] | (np.diff(words) > 1)
     secrets = np.split(words, np.flatnonzero(begins_secret) + 1) if len(words) else []
     return tuple(
         Secret(
             kinds[int((begins[words] + goes_on[words]).sum(0).argmax())],
-            places[words[0]][0],
-            places[words[-1]][1],
+            word_places[words[0]][0],
+            word_places[words[-1]][1],
         )
         for words in secrets
     )

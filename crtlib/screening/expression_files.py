@@ -57,34 +57,36 @@ def has_luhn_digit(number: str) -> bool:
     return len(digits) > 1 and (sum(digits[::-2]) + sum(doubled)) % 10 == 0
 
 
-def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, str], list[Secret]]:
+def _compile_expression(
+    file_name: str, kind: str, value: object
+) -> Callable[[str, str], list[Secret]]:
     """Return a function that finds the spans of one table of a file of expressions in a text; its
     second argument names the text in errors. ``ValueError`` states what is wrong with the table."""
 
     def wrong(key: str, why: str) -> ValueError:
-        return ValueError(f"{where}, [{kind}] {key}: {why}")
+        return ValueError(f"{file_name}, [{kind}] {key}: {why}")
 
-    slow = 0.0
+    slow_seconds = 0.0
 
     def spans(text: str, turn: str) -> list[Secret]:
         """The spans that the table finds. Raises ``ValueError`` where that takes too long: an
         expression may take exponential time, whatever it looks like."""
-        nonlocal slow
+        nonlocal slow_seconds
         seconds, began = MATCH_TIMEOUT_SECONDS + 5e-6 * len(text), time.thread_time()
         try:
             matches = [(m[group], *m.span(group)) for m in pattern.finditer(text, timeout=seconds)]
         except TimeoutError:
             raise UnansweredError(
-                f"{where}, [{kind}] pattern: takes longer than {seconds:.0f} s on "
+                f"{file_name}, [{kind}] pattern: takes longer than {seconds:.0f} s on "
                 f"{turn}; let no two repeats match the same characters"
             ) from None
-        took = time.thread_time() - began
-        slow += took if took > SLOW_TURN_SECONDS else 0.0
-        if slow > MAX_SLOW_SECONDS:
+        seconds_taken = time.thread_time() - began
+        slow_seconds += seconds_taken if seconds_taken > SLOW_TURN_SECONDS else 0.0
+        if slow_seconds > MAX_SLOW_SECONDS:
             raise UnansweredError(
-                f"{where}, [{kind}] pattern: takes longer than {MAX_SLOW_SECONDS:.0f} s on slow "
-                f"turns together, the last of which is {turn}; let no two repeats match the same "
-                "characters"
+                f"{file_name}, [{kind}] pattern: takes longer than {MAX_SLOW_SECONDS:.0f} s on "
+                f"slow turns together, the last of which is {turn}; let no two repeats match the "
+                "same characters"
             )
         return [
             Secret(kind, a, b)
@@ -106,8 +108,8 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
         if pattern.match("", timeout=MATCH_TIMEOUT_SECONDS):
             raise wrong("pattern", "matches the empty text")
         for number, example in enumerate(table.examples, 1):
-            whole = pattern.fullmatch(example, timeout=MATCH_TIMEOUT_SECONDS)
-            if not whole or not spans(example, f"example {number}"):
+            full_match = pattern.fullmatch(example, timeout=MATCH_TIMEOUT_SECONDS)
+            if not full_match or not spans(example, f"example {number}"):
                 raise wrong("examples", f"number {number} does not match in full")
     except (regular.error, RecursionError, OverflowError) as error:
         raise wrong("pattern", f"is not a regular expression ({error})") from None
@@ -127,7 +129,7 @@ def expression_file_policy(file: str) -> Policy:
     numbers whose last digit is that of a card count. An expression that takes longer than
     ``MATCH_TIMEOUT_SECONDS`` on a turn ends the call with a ``ValueError`` that names both.
     """
-    where = Path(file).name
+    file_name = Path(file).name
     if reason := files.why_not_regular(file):
         raise ValueError(f"policy='regex:{file}': {reason}")
     try:
@@ -140,7 +142,7 @@ def expression_file_policy(file: str) -> Policy:
         raise ValueError(f"policy='regex:{file}': {reason}") from None
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")
-    finders = [_compile_expression(where, *item) for item in tables.items()]
+    finders = [_compile_expression(file_name, *item) for item in tables.items()]
 
     def flag(points: Sequence[Point]) -> Iterator[Spans]:
         for k, p in enumerate(points, 1):

@@ -50,16 +50,16 @@ class Int8Linear(nn.Module):
         largest = torch.maximum(rows.amax(1, keepdim=True), rows.amin(1, keepdim=True).neg_())
         scale = largest.div_(LARGEST_LEVEL).clamp_min_(SMALLEST_SCALE)
         sums = torch._int_mm((rows / scale).round_().to(torch.int8), self.weight.t())
-        found = torch.addcmul(self.bias, sums.to(torch.float32).mul_(scale), self.scale)
-        return found.view(*inputs.shape[:-1], -1)
+        outputs = torch.addcmul(self.bias, sums.to(torch.float32).mul_(scale), self.scale)
+        return outputs.view(*inputs.shape[:-1], -1)
 
 
 def check_exact_products() -> None:
     """Raise ``ValueError`` where torch's int8 products are not exact on this processor. Without
     instructions made for them, they may be cut at 16 bits."""
-    most = torch.full((1, 64), LARGEST_LEVEL, dtype=torch.int8)
+    largest_levels = torch.full((1, 64), LARGEST_LEVEL, dtype=torch.int8)
     try:
-        exact = int(torch._int_mm(most, most.t())) == 64 * LARGEST_LEVEL**2
+        exact = int(torch._int_mm(largest_levels, largest_levels.t())) == 64 * LARGEST_LEVEL**2
     except (AttributeError, RuntimeError):
         exact = False
     if not exact:

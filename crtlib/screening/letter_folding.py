@@ -45,8 +45,8 @@ def fold_character(char: str) -> str:
         return " "
     if not without_unseen_marks(char):
         return ""
-    parts = (c for c in unicodedata.normalize("NFKD", char) if not _is_accent(c))
-    folded = unicodedata.normalize("NFKD", "".join(parts).casefold())
+    base_characters = (c for c in unicodedata.normalize("NFKD", char) if not _is_accent(c))
+    folded = unicodedata.normalize("NFKD", "".join(base_characters).casefold())
     return "".join(
         str(unicodedata.decimal(c, "")) or _EQUIVALENT_CHARACTERS.get(c, c) for c in folded
     )

@@ -102,37 +102,41 @@ class _Lists:
 def _read_lists() -> _Lists:
     tables = [tomllib.loads(read_package_file(f"{x}.toml", _LIST_FOLDER)) for x in LANGUAGES]
 
-    def words(part: str, key: str) -> frozenset[str]:
-        every = (table[part].get(key, "").split() for table in tables)
-        return frozenset(fold_text(word) for some in every for word in some)
+    def fold_words(section: str, key: str) -> frozenset[str]:
+        words = " ".join(table[section].get(key, "") for table in tables).split()
+        return frozenset(map(fold_text, words))
 
     phrases: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
     for kind in ("introductions", "closings", "openings"):
-        every = {x for table in tables for x in re.split(r"[|\n]+", table["name"][kind].strip())}
-        for phrase in sorted((tuple(fold_text(x).split()) for x in every), key=len, reverse=True):
+        texts = {x for table in tables for x in re.split(r"[|\n]+", table["name"][kind].strip())}
+        for phrase in sorted((tuple(fold_text(x).split()) for x in texts), key=len, reverse=True):
             phrases.setdefault(phrase[-1], []).append((kind, phrase))
 
     ordinary_words = frozenset(
         fold_text(word) for table in tables for word in table["plain"].split()
     )
-    given, family = words("name", "given"), words("name", "family")
+    given_names, family_names = fold_words("name", "given"), fold_words("name", "family")
     ambiguous = (
-        words("name", "ambiguous") | (family & common_words()) | ((given | family) & ordinary_words)
+        fold_words("name", "ambiguous")
+        | (family_names & common_words())
+        | ((given_names | family_names) & ordinary_words)
     )
     return _Lists(
         ordinary_words=ordinary_words,
         common=ordinary_words | common_words(),
-        sure=(given | family) - ambiguous,
+        sure=(given_names | family_names) - ambiguous,
         ambiguous=ambiguous,
-        endings=tuple(words("name", "family_endings")),
-        titles=words("name", "titles"),
+        endings=tuple(fold_words("name", "family_endings")),
+        titles=fold_words("name", "titles"),
         phrases=phrases,
-        streets={k: words("address", k) for k in (
+        streets={k: fold_words("address", k) for k in (
             "street_first", "street_first_numbered", "street_last", "street_last_numbered"
         )},
-        street_endings=tuple(words("address", "street_endings")),
-        units=words("address", "unit"),
-        organisations={k: words("organisation", k) for k in ("before", "first", "last", "forms")},
+        street_endings=tuple(fold_words("address", "street_endings")),
+        units=fold_words("address", "unit"),
+        organisations={
+            k: fold_words("organisation", k) for k in ("before", "first", "last", "forms")
+        },
     )  # fmt: skip
 
 
@@ -178,11 +182,11 @@ class _Turn:
         """Whether word ``index`` is an ambiguous name beside another name, both with a capital."""
         if w.fold not in self.lists.ambiguous or not w.is_capital:
             return False
-        beside = [self._word(index + 1)] if not self._ends_before(index + 1) else []
-        beside += [self._word(index - 1)] if not self._ends_before(index) else []
+        neighbours = [self._word(index + 1)] if not self._ends_before(index + 1) else []
+        neighbours += [self._word(index - 1)] if not self._ends_before(index) else []
         return any(
             n is not None and n.is_capital and (self._is_sure(n) or n.fold in self.lists.ambiguous)
-            for n in beside
+            for n in neighbours
         )
 
     def _ends_before(self, index: int) -> bool:
@@ -204,8 +208,8 @@ class _Turn:
             or w.fold in self.lists.ordinary_words
         ):
             return None
-        known = self._is_sure(w) or w.fold in self.lists.ambiguous
-        return index if w.is_capital or known else None
+        is_known_name = self._is_sure(w) or w.fold in self.lists.ambiguous
+        return index if w.is_capital or is_known_name else None
 
     def _after_introducing_phrase(self, index: int) -> int | None:
         """The first word of a name after a phrase that ends with word ``index`` and introduces one,
@@ -236,8 +240,8 @@ class _Turn:
             return w.is_capital or w.fold not in self.lists.common or self._is_possible(w)
         if kind == "closings":
             return w.is_capital
-        in_a_row = second is not None and second.is_capital and self._is_possible(second)
-        return w.is_capital and (w.fold in self.lists.ambiguous or in_a_row)
+        is_followed_by_name = second is not None and second.is_capital and self._is_possible(second)
+        return w.is_capital and (w.fold in self.lists.ambiguous or is_followed_by_name)
 
     def _begin_of_name(self, index: int) -> int:
         """The first word of the name to which word ``index`` surely belongs."""
@@ -253,19 +257,19 @@ class _Turn:
     def _end_of_name(self, index: int) -> int:
         """The end of the name that begins with word ``index``. Whoever writes that word without a
         capital writes the next one without a capital, too."""
-        most, guessed = index + _MAX_NAME_WORDS, self.words[index].is_capital
+        limit, has_guessed = index + _MAX_NAME_WORDS, self.words[index].is_capital
         index = self._after_particles(index) + 1
-        while index < most and (w := self._word(index)) and not self._is_apart(index):
-            after = self._word(index + 1)
-            behind = self._after_particles(index)
-            if behind > index and self._is_possible(self.words[behind]):
-                index = behind + 1
+        while index < limit and (w := self._word(index)) and not self._is_apart(index):
+            next_word = self._word(index + 1)
+            after_particles = self._after_particles(index)
+            if after_particles > index and self._is_possible(self.words[after_particles]):
+                index = after_particles + 1
             elif self._is_possible(w):
-                index += 2 if len(w.text) == 1 and after and after.text == "." else 1
-            elif guessed or len(w.text) < 3 or not w.is_word or w.fold in self.lists.common:
+                index += 2 if len(w.text) == 1 and next_word and next_word.text == "." else 1
+            elif has_guessed or len(w.text) < 3 or not w.is_word or w.fold in self.lists.common:
                 break
             else:
-                index, guessed = index + 1, True
+                index, has_guessed = index + 1, True
         return index
 
     def _after_particles(self, index: int) -> int:

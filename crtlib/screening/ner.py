@@ -28,8 +28,8 @@ def _kinds_and_columns(tags: Sequence[str]) -> tuple[tuple[str, ...], FloatArray
     kinds = tuple(sorted({kind for _, kind in split} - _PLAIN_TAGS))
     columns = np.zeros((len(tags), 1 + 2 * len(kinds)))
     for row, (prefix, kind) in zip(columns, split, strict=True):
-        begins = prefix in ("B", "S", "U")
-        row[2 + 2 * kinds.index(kind) - begins if kind in kinds else 0] = 1
+        is_begin = prefix in ("B", "S", "U")
+        row[2 + 2 * kinds.index(kind) - is_begin if kind in kinds else 0] = 1
     return kinds, columns
 
 

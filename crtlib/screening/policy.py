@@ -91,8 +91,8 @@ class Policy:
     def teaching_hashes(self) -> str | None:
         """Hashes of what taught the policy, joined by commas; "unknown" where that is not known,
         and None where nothing did."""
-        taught = [json.dumps([*map(sorted, vars(t).values())]) for t in self.taught_by]
-        hashes = [hashlib.sha256(text.encode()).hexdigest() for text in taught]
+        teaching_texts = [json.dumps([*map(sorted, vars(t).values())]) for t in self.taught_by]
+        hashes = [hashlib.sha256(text.encode()).hexdigest() for text in teaching_texts]
         return ", ".join(hashes) or ("unknown" if self.learned else None)
 
     def __call__(self, points: Sequence[Point]) -> FlaggedSpans:
@@ -126,35 +126,36 @@ class Policy:
         """
         if self.own_words and not self.flags_everything:
             return self._of_turns(points)
-        who = f"policy={self.name!r}"
+        label = f"policy={self.name!r}"
         flags: FlaggedSpans = []
-        shown = [self._shown_point(p) for p in points]
+        shown_points = [self._shown_point(p) for p in points]
         try:
-            for batch in [shown] if self.batched else [[point] for point in shown]:
+            for batch in [shown_points] if self.batched else [[point] for point in shown_points]:
                 answers = [tuple(spans) for spans in self.flag(batch)]
                 if len(answers) != len(batch):
-                    raise UnansweredError(f"{who}: {len(answers)} answers for {len(batch)} points")
+                    counts = f"{len(answers)} answers for {len(batch)} points"
+                    raise UnansweredError(f"{label}: {counts}")
                 flags += answers
         except UnansweredError:  # it quotes no text
             raise
         except Exception as error:  # its message may quote the text
-            raise ValueError(f"{who}: failed with {type(error).__name__}") from None
+            raise ValueError(f"{label}: failed with {type(error).__name__}") from None
         if self.flags_everything:  # an empty text has no character that could be flagged
             flags = [
                 spans if p.text else (Secret("text", 0, 0),)
                 for p, spans in zip(points, flags, strict=True)
             ]
-        flags = check_flagged_spans(points, flags, who)
+        flags = check_flagged_spans(points, flags, label)
         for p, spans in zip(points, flags, strict=True):
             leaves_text = any(c.start < c.end for c in unmasked_pieces(p.text, spans))
             if self.flags_everything and leaves_text:  # rates rely on it
-                raise ValueError(f"{who}: claims to flag everything, but leaves text unmasked")
+                raise ValueError(f"{label}: claims to flag everything, but leaves text unmasked")
         return flags
 
     def _of_turns(self, points: Sequence[Point]) -> FlaggedSpans:
         """The answer for the own words of each turn, moved to the places in the points and cut
         around masks."""
-        at = [(k, p, a, b) for k, p in enumerate(points) for a, b in spoken_spans(p)]
+        turn_places = [(k, p, a, b) for k, p in enumerate(points) for a, b in spoken_spans(p)]
         turns = [
             Point(
                 p.id if self.reads_ids else "",
@@ -163,11 +164,11 @@ class Policy:
                 clip_to_pieces(p.secrets, [UnmaskedPiece(a, b, -a)]) if self.reads_labels else (),
                 dialogue_id=p.dialogue_id if self.reads_ids else "",
             )
-            for _, p, a, b in at
+            for _, p, a, b in turn_places
         ]
         flags: list[list[Secret]] = [[] for _ in points]
         answers = replace(self, own_words=False)(turns)
-        for (k, _, a, b), turn, spans in zip(at, turns, answers, strict=True):
+        for (k, _, a, b), turn, spans in zip(turn_places, turns, answers, strict=True):
             flags[k] += clip_to_pieces(cut_around_masks(turn.text, spans), [UnmaskedPiece(0, b, a)])
         return list(map(tuple, flags))
 
@@ -222,8 +223,11 @@ def _flags_when_masked(pi: Policy, jobs: Sequence[tuple[Point, Spans]]) -> Itera
     masked = [redact(p, spans) for p, spans in jobs]
     for (p, spans), neighbour, flags in zip(jobs, masked, pi(masked), strict=True):
         pieces = unmasked_pieces(p.text, spans)
-        back = [UnmaskedPiece(c.start + c.shift, c.end + c.shift, -c.shift) for c in pieces]
-        yield clip_to_pieces(cut_around_masks(neighbour.text, flags), back)
+        inverse_pieces = []
+        for piece in pieces:
+            start, end = piece.start + piece.shift, piece.end + piece.shift
+            inverse_pieces.append(UnmaskedPiece(start, end, -piece.shift))
+        yield clip_to_pieces(cut_around_masks(neighbour.text, flags), inverse_pieces)
 
 
 def stable_under_masking(policy: FlagFunction) -> Policy:
@@ -253,7 +257,7 @@ def stable_under_masking(policy: FlagFunction) -> Policy:
             )
         ]
         others_masked = [
-            (p, tuple(other for other in spans if other is not span))
+            (p, tuple(other_span for other_span in spans if other_span is not span))
             for p, spans in candidates
             for span in spans
         ]

@@ -78,19 +78,20 @@ def with_misses(
     check_choice("per", per, get_args(MissScope))
     check_choice("coin", coin, get_args(CoinBasis))
 
-    def found(p: Point, spans: Spans) -> Iterator[Secret]:
+    def keep_found(p: Point, spans: Spans) -> Iterator[Secret]:
         if per == "value":
-            place: tuple[str, ...] = ()
+            coin_key: tuple[str, ...] = ()
         else:
-            place = (p.id,) if coin == "point" else (redact(p, spans).text,)
+            coin_key = (p.id,) if coin == "point" else (redact(p, spans).text,)
         return (
-            s for s in spans if _hash_to_uniform(seed, *place, p.text[s.start : s.end]) >= gamma
+            s for s in spans if _hash_to_uniform(seed, *coin_key, p.text[s.start : s.end]) >= gamma
         )
 
-    missing = _with_changed_flags(policy, found)
-    name = f"{missing.name} (misses {gamma:g} per {per})"
-    by_id = gamma > 0 and per == "occurrence" and coin == "point"
-    return replace(missing, name=name, flags_everything=False, reads_ids=missing.reads_ids or by_id)
+    changed = _with_changed_flags(policy, keep_found)
+    name = f"{changed.name} (misses {gamma:g} per {per})"
+    uses_ids = gamma > 0 and per == "occurrence" and coin == "point"
+    reads_ids = changed.reads_ids or uses_ids
+    return replace(changed, name=name, flags_everything=False, reads_ids=reads_ids)
 
 
 # --------------------------------------------------------------------------- unions
@@ -129,10 +130,10 @@ def whole_turns_policy(policy: FlagFunction) -> Policy:
     ['<MASK>', '<MASK>']
     """
 
-    def found(p: Point, spans: Spans) -> Spans:
+    def flag_turns(p: Point, spans: Spans) -> Spans:
         turns = [Secret("turn", a, b) for a, b in spoken_spans(p) if a < b]
-        hit = overlapping_pairs(turns, merge_spans([spans, find_masks(p.text)]))
-        return merge_spans([spans, list(dict.fromkeys(turn for turn, _ in hit))])
+        hits = overlapping_pairs(turns, merge_spans([spans, find_masks(p.text)]))
+        return merge_spans([spans, list(dict.fromkeys(turn for turn, _ in hits))])
 
-    whole = _with_changed_flags(policy, found)
-    return replace(whole, name=f"{whole.name}+whole_turns")
+    changed = _with_changed_flags(policy, flag_turns)
+    return replace(changed, name=f"{changed.name}+whole_turns")

@@ -47,14 +47,14 @@ def screened_folder_policy(folder: str) -> Policy:
 
     The rows of the folder are read as dialogues of one turn, each with the id of its row. Where
     people are the unit, a point is recognised by its user."""
-    by_user = screened_folder.read_screening_summary(folder)["unit"] == "user"
+    is_by_user = screened_folder.read_screening_summary(folder)["unit"] == "user"
     private = frozenset(
-        row["user" if by_user else "id"]
+        row["user" if is_by_user else "id"]
         for row in screened_folder.read_screened_rows(folder, "private")
     )
 
     def flag_private(p: Point) -> Spans:
-        is_private = (p.user if by_user else p.dialogue_id) in private
+        is_private = (p.user if is_by_user else p.dialogue_id) in private
         return (Secret("private", 0, len(p.text)),) if is_private else ()
 
     return Policy(f"screened:{Path(folder).name}", partial(map, flag_private), reads_ids=True)
@@ -191,8 +191,8 @@ def _make_part(kind: str, argument: str, name: str, corpus: str | None) -> Polic
     maker = find_maker(kind)
     if maker is None:
         allowed = ", ".join(f"{kind}{takes}" for kind, takes in available_policies().items())
-        meant = _guess_meant_name(kind, argument, name)
-        hint = f"; did you mean {meant}?" if meant else ""
+        suggestion = _guess_meant_name(kind, argument, name)
+        hint = f"; did you mean {suggestion}?" if suggestion else ""
         raise ValueError(f"policy={name!r}: must be one of {allowed}, joined by +{hint}")
     if argument and not maker.takes:
         raise ValueError(f"policy={name!r}: {kind} takes nothing after it; must be {kind} alone")
@@ -219,8 +219,10 @@ def _guess_meant_name(kind: str, argument: str, name: str) -> str:
         return f"list:{name}"
     if (path / "tagger.json").is_file():
         return f"tagger:{name}"
-    near = difflib.get_close_matches(kind, names, 1)
-    return f"{near[0]}:{argument}" if near and argument else "".join(near)
+    similar_names = difflib.get_close_matches(kind, names, 1)
+    if similar_names and argument:
+        return f"{similar_names[0]}:{argument}"
+    return "".join(similar_names)
 
 
 def find_maker(kind: str) -> PolicyMaker | None:
@@ -242,8 +244,8 @@ def is_learned(name: str) -> bool:
     """
     for kind, argument in parse_policy_name(name):
         if kind == "screened" and argument:  # learned if a policy that screened it is
-            before = screened_folder.read_screening_summary(argument)
-            if is_learned(before["policy"]) or is_learned(before["conservative"]):
+            summary = screened_folder.read_screening_summary(argument)
+            if is_learned(summary["policy"]) or is_learned(summary["conservative"]):
                 return True
         maker = find_maker(kind)
         if maker is not None and maker.learned:

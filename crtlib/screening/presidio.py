@@ -24,15 +24,15 @@ def _make_presidio_engine(policy: str, model: str) -> Any:
         )
     packages = ("spacy", "presidio_analyzer", "presidio_analyzer.nlp_engine")
     spacy, analyzer, nlp = map(import_module, packages)
-    wanted = (model,) if model else SPACY_MODELS
-    here = [name for name in wanted if spacy.util.is_package(name)]
-    if not here:
+    model_names = (model,) if model else SPACY_MODELS
+    installed = [name for name in model_names if spacy.util.is_package(name)]
+    if not installed:
         raise ValueError(
-            f"policy={policy!r}: needs a language model: python -m spacy download {wanted[0]}"
+            f"policy={policy!r}: needs a language model: python -m spacy download {model_names[0]}"
         )
-    models = [{"lang_code": "en", "model_name": here[0]}]
-    how = {"nlp_engine_name": "spacy", "models": models}
-    provider = nlp.NlpEngineProvider(nlp_configuration=how)
+    models = [{"lang_code": "en", "model_name": installed[0]}]
+    configuration = {"nlp_engine_name": "spacy", "models": models}
+    provider = nlp.NlpEngineProvider(nlp_configuration=configuration)
     return analyzer.AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
 
 
@@ -46,12 +46,12 @@ def presidio_policy(model: str = "", *, engine: Any = None) -> Policy:
     name = f"presidio:{model}" if model else "presidio"
     engine = engine or _make_presidio_engine(name, model)
 
-    def found(p: Point) -> Spans:
-        whole = []
+    def flag_words(p: Point) -> Spans:
+        flagged = []
         for r in engine.analyze(text=p.text, language="en", score_threshold=FLAG_THRESHOLD):
-            touched = [at for at in word_spans(p.text) if at[0] < r.end and r.start < at[1]]
-            if touched:
-                whole.append([Secret(r.entity_type, touched[0][0], touched[-1][1])])
-        return merge_spans(whole)
+            words = [(a, b) for a, b in word_spans(p.text) if a < r.end and r.start < b]
+            if words:
+                flagged.append([Secret(r.entity_type, words[0][0], words[-1][1])])
+        return merge_spans(flagged)
 
-    return Policy(name, partial(map, found), learned=True, own_words=True)
+    return Policy(name, partial(map, flag_words), learned=True, own_words=True)

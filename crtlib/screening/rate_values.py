@@ -100,12 +100,12 @@ class Rate:
     def __str__(self) -> str:
         if self.origin == "unknown":
             return "unknown: no label shows a secret"
-        most = percent_rounded_up(self.upper_bound)
+        bound = percent_rounded_up(self.upper_bound)
         if self.rate is None or self.origin == "policy":
-            return f"at most {most} ({self.origin})"
-        over = " on average" if self.origin == "exchangeable" else ""
-        seen = f"{self.failures} of {self.judged_secrets} ({100 * self.rate:.2f} %)"
-        return f"{seen}, at most {most}{over}"
+            return f"at most {bound} ({self.origin})"
+        suffix = " on average" if self.origin == "exchangeable" else ""
+        counts = f"{self.failures} of {self.judged_secrets} ({100 * self.rate:.2f} %)"
+        return f"{counts}, at most {bound}{suffix}"
 
 
 def percent_rounded_up(share: float) -> str:
@@ -174,12 +174,12 @@ class PolicyRates:
         """What a certificate states about the labels, as far as it is known here."""
         counts = {"cluster": self.cluster, "turns": self.points, "secrets": self.secrets}
         level = {"judged": self.policy_pairs, "alpha": self.alpha, "left_out": self.left_out_points}
-        apart = {"apart": self.left_out_clusters} if self.left_out_clusters else {}
-        return counts | level | apart
+        left_out = {"apart": self.left_out_clusters} if self.left_out_clusters else {}
+        return counts | level | left_out
 
     def table(self) -> str:
         """The rates as a table for a terminal, at most 80 columns wide."""
-        what = {
+        descriptions = {
             "miss": "secrets the search missed",
             "trace": "the redacted point still differs",
             "public": "a secret trained on without noise",
@@ -187,12 +187,12 @@ class PolicyRates:
         clusters = count_of(self.trace.judged_secrets, self.cluster, f"{self.cluster}s")
         head = f"one secret a {self.cluster}, {clusters}"
         rows = [f"{head:<42} {'count':>6} {'of':>6} {'rate':>8} {'at most':>9}"]
-        for name, text in what.items():
+        for name, text in descriptions.items():
             r: Rate = getattr(self, name)
             rate = "-" if r.rate is None else f"{100 * r.rate:.2f} %"
-            most = percent_rounded_up(r.upper_bound)
+            bound = percent_rounded_up(r.upper_bound)
             counts = f"{r.failures:>6} {r.judged_secrets:>6}"
-            rows.append(f"{name:<7} {text:<34} {counts} {rate:>8} {most:>9}")
+            rows.append(f"{name:<7} {text:<34} {counts} {rate:>8} {bound:>9}")
         return "\n".join(rows)
 
 
@@ -268,6 +268,6 @@ def rate_upper_bound(
     [0.0092, 0.0642, 0.0218]
     """
     if reread_counts:
-        both = (failures, judged_secrets), (reread_counts[0], reread_counts[1])
-        return min(1.0, sum(rate_upper_bound(*counts, alpha=alpha / 2) for counts in both))
+        count_pairs = (failures, judged_secrets), (reread_counts[0], reread_counts[1])
+        return min(1.0, sum(rate_upper_bound(*counts, alpha=alpha / 2) for counts in count_pairs))
     return clopper_pearson_upper(failures, judged_secrets, confidence=1 - alpha)

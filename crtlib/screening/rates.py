@@ -122,18 +122,20 @@ def _count_rate(name: str, outcomes: Sequence[SecretOutcome], alpha: float) -> R
     fails = attrgetter(name)
     failed = list(map(fails, outcomes))
     labelled_counts = None if None in failed else (sum(failed), len(failed))
-    taken = _take_one_of_each(name, outcomes)
+    drawn = _take_one_of_each(name, outcomes)
     reread_counts = None
     if any(outcome.second_reader is not None for outcome in outcomes):
-        unmarked = [outcome for outcome in taken if outcome.second_reader == "new"]
-        taken = [outcome for outcome in taken if outcome.second_reader != "new"]
-        marked = {outcome.cluster for outcome in outcomes if outcome.second_reader == "found"}
-        reread_counts = sum(map(fails, unmarked)), len(unmarked) + len(marked)
-    failures = sum(map(fails, taken))
+        unmarked = [outcome for outcome in drawn if outcome.second_reader == "new"]
+        drawn = [outcome for outcome in drawn if outcome.second_reader != "new"]
+        marked_clusters = {
+            outcome.cluster for outcome in outcomes if outcome.second_reader == "found"
+        }
+        reread_counts = sum(map(fails, unmarked)), len(unmarked) + len(marked_clusters)
+    failures = sum(map(fails, drawn))
     return Rate(
         failures=failures,
-        judged_secrets=len(taken),
-        upper_bound=rate_upper_bound(failures, len(taken), reread_counts, alpha=alpha),
+        judged_secrets=len(drawn),
+        upper_bound=rate_upper_bound(failures, len(drawn), reread_counts, alpha=alpha),
         origin="one_per_cluster",
         labelled_counts=labelled_counts,
         reread_counts=reread_counts,
@@ -147,14 +149,14 @@ def _rates_of_pair(
     policy_pairs: int,
 ) -> dict[str, Rate]:
     alpha = RATES_ALPHA / (2 * policy_pairs)
-    counted = {
+    rates = {
         name: _count_rate(name, outcomes, alpha) if outcomes else UNKNOWN_RATE
         for name in RATE_NAMES
     }
-    certain = Rate(0, counted["miss"].judged_secrets, 0.0, "policy")
+    certain_rate = Rate(0, rates["miss"].judged_secrets, 0.0, "policy")
     if policy.flags_everything:
-        return dict.fromkeys(RATE_NAMES, certain)
-    return counted | ({"public": certain} if conservative_policy.flags_everything else {})
+        return dict.fromkeys(RATE_NAMES, certain_rate)
+    return rates | ({"public": certain_rate} if conservative_policy.flags_everything else {})
 
 
 def measure_rates(
@@ -220,9 +222,9 @@ def measure_rates(
     texts = TextCounts(points if whole_text is None else whole_text) if dedup != "none" else None
     counter = RateCounter(policy, conservative_policy, cluster=cluster, texts=texts)
     counter.add(points, flags=flags, conservative_flags=conservative_flags)
-    counted = counter.rates(policy_pairs=policy_pairs)
+    measured = counter.rates(policy_pairs=policy_pairs)
     if origin == "one_per_cluster":
-        return counted
+        return measured
 
     def mean(rate: Rate) -> Rate:
         if rate.origin != "one_per_cluster":
@@ -232,7 +234,7 @@ def measure_rates(
         )
         return replace(rate, upper_bound=upper_bound, origin="exchangeable")
 
-    return replace(counted, **map_rates(vars(counted), mean))
+    return replace(measured, **map_rates(vars(measured), mean))
 
 
 class RateCounter:
@@ -406,18 +408,18 @@ class RateCounter:
             says it.
             Test: ``tests/release/test_drawn_turns.py::test_each_drawn_turn_has_one_fate``.
         """
-        for p in points:
+        for point in points:
             self.points += 1
-            for s in p.secrets:
+            for secret in point.secrets:
                 self._outcomes.append(
                     SecretOutcome(
-                        cluster=cluster_of(p, self.cluster),
-                        kind=s.kind,
-                        order=draw_order(self.seed, p.id, s.start),
+                        cluster=cluster_of(point, self.cluster),
+                        kind=secret.kind,
+                        order=draw_order(self.seed, point.id, secret.start),
                         miss=True,
                         trace=True,
                         public=True,
-                        traits=traits_of_secret(p.text, s),
+                        traits=traits_of_secret(point.text, secret),
                     )
                 )
 
@@ -481,16 +483,16 @@ class RateCounter:
         check_allowed("policy_pairs", policy_pairs, policy_pairs >= 1, "at least 1")
         judged, unread = (self.outcomes, self._unread) if outcomes is None else (outcomes, [])
         policies = self.policy, self.conservative_policy
-        counted = _rates_of_pair([*judged, *unread], *policies, policy_pairs)
+        rates = _rates_of_pair([*judged, *unread], *policies, policy_pairs)
         if self.one_message and outcomes is None:
-            counted = {
+            rates = {
                 name: replace(rate, all_secrets=self.all_secrets(name, policy_pairs=policy_pairs))
                 if rate.origin == "one_per_cluster"
                 else rate
-                for name, rate in counted.items()
+                for name, rate in rates.items()
             }
         return PolicyRates(
-            **counted,
+            **rates,
             by_kind=self.rates_by_trait("kind", policy_pairs=policy_pairs, outcomes=outcomes),
             cluster=self.cluster,
             points=self.points,
@@ -534,11 +536,11 @@ class RateCounter:
             not outcome.is_undisputed or outcome.second_reader is not None for outcome in outcomes
         ):
             return None
-        failing, held = Counter[str](), Counter[str]()
+        failing, secret_counts = Counter[str](), Counter[str]()
         for outcome, fails in zip(outcomes, failed, strict=True):
             failing[outcome.cluster] += bool(fails)
-            held[outcome.cluster] += 1
-        counts_of_messages = [(failing[cluster], n) for cluster, n in held.items()]
+            secret_counts[outcome.cluster] += 1
+        counts_of_messages = [(failing[cluster], n) for cluster, n in secret_counts.items()]
         alpha = RATES_ALPHA / (2 * policy_pairs)
         share = bound_share_of_secrets(counts_of_messages, alpha=alpha, unread=len(self._unread))
         return share if share.cap > 1 else None

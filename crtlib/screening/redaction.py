@@ -39,21 +39,21 @@ _SPAN_START, _SPAN_END = attrgetter("start"), attrgetter("end")
 
 
 def check_flagged_spans(
-    points: Sequence[Point], answers: Sequence[Iterable[Secret]], who: str
+    points: Sequence[Point], answers: Sequence[Iterable[Secret]], label: str
 ) -> FlaggedSpans:
     """Return ``answers`` as tuples, or raise ``ValueError`` where they do not fit the points, in
-    one line that begins with ``who``. It numbers the point from 1, since its id may name a
+    one line that begins with ``label``. It numbers the point from 1, since its id may name a
     person."""
     if len(answers) != len(points):
-        raise ValueError(f"{who}: {len(answers)} answers for {len(points)} points")
+        raise ValueError(f"{label}: {len(answers)} answers for {len(points)} points")
     flags = [tuple(spans) for spans in answers]
     for k, (p, spans) in enumerate(zip(points, flags, strict=True), 1):
         try:
             if not (p.text == "" and len(spans) == 1 and spans[0].start == spans[0].end == 0):
                 check_spans(p.text, spans)
         except (ValueError, AttributeError, TypeError) as error:
-            why = str(error) if isinstance(error, ValueError) else "its spans are not Secrets"
-            raise ValueError(f"{who}: point {k}: {why}") from None
+            reason = str(error) if isinstance(error, ValueError) else "its spans are not Secrets"
+            raise ValueError(f"{label}: point {k}: {reason}") from None
     return flags
 
 
@@ -74,8 +74,8 @@ def overlapping_pairs(
 ) -> Iterator[tuple[Secret, Piece]]:
     """The pairs that share a character, in order; both lists must be sorted and disjoint."""
     for a in first:
-        begin = bisect_right(second, a.start, key=_SPAN_END)
-        for b in second[begin : bisect_left(second, a.end, key=_SPAN_START)]:
+        first_index = bisect_right(second, a.start, key=_SPAN_END)
+        for b in second[first_index : bisect_left(second, a.end, key=_SPAN_START)]:
             yield a, b
 
 
@@ -124,12 +124,12 @@ def unmasked_pieces(text: str, flags: Sequence[Secret]) -> list[UnmaskedPiece]:
     Spans that touch or overlap become one mask, so only the first and the last piece can be empty.
     """
     pieces: list[UnmaskedPiece] = []
-    at = shift = 0
+    position = shift = 0
     for s in merge_spans([flags]) if len(flags) > 1 else flags:
-        pieces.append(UnmaskedPiece(at, s.start, shift))
+        pieces.append(UnmaskedPiece(position, s.start, shift))
         shift += len(MASK) - (s.end - s.start)
-        at = s.end
-    return [*pieces, UnmaskedPiece(at, len(text), shift)]
+        position = s.end
+    return [*pieces, UnmaskedPiece(position, len(text), shift)]
 
 
 def find_missed_secrets(point: Point, spans: Sequence[Secret]) -> Spans:
@@ -178,16 +178,16 @@ def redact(point: Point, flags: Sequence[Secret]) -> Point:
         flags = [Secret("text", 0, 1)]
     pieces = unmasked_pieces(point.text, flags)
 
-    def place(at: int, *, end: bool) -> int:
+    def place(position: int, *, end: bool) -> int:
         """The new position of a position in the text; one inside a mask moves to its start, or with
         ``end`` to its end."""
-        c = pieces[max(bisect_right(pieces, at - end, key=_SPAN_START) - 1, 0)]
-        return (at if at <= c.end else c.end + len(MASK) * end) + c.shift
+        piece = pieces[max(bisect_right(pieces, position - end, key=_SPAN_START) - 1, 0)]
+        return (position if position <= piece.end else piece.end + len(MASK) * end) + piece.shift
 
     return Point(
         point.id,
         point.user,
-        MASK.join(point.text[c.start : c.end] for c in pieces),
+        MASK.join(point.text[piece.start : piece.end] for piece in pieces),
         clip_to_pieces(point.secrets, pieces),
         tuple((place(a, end=False), place(b, end=True)) for a, b in point.spoken_spans),
         point.dialogue_id,

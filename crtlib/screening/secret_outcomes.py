@@ -85,8 +85,8 @@ class SecretOutcome:
     def is_repeated(self, texts: TextCounts) -> bool:
         """Whether another point has the text of its point, as it is or with the secret masked."""
         assert self.text_hash is not None and self.masked_hash is not None
-        here = texts.stands_elsewhere(self.text_hash, here=True)
-        return here or (
+        repeats_as_it_is = texts.stands_elsewhere(self.text_hash, here=True)
+        return repeats_as_it_is or (
             self.masked_hash != self.text_hash
             and texts.stands_elsewhere(self.masked_hash, here=False)
         )
@@ -102,23 +102,25 @@ def secrets_to_trace(
     if neighbour_characters <= 16 * characters + 2**20:
         return range(len(outcomes))
     groupings = attrgetter("cluster"), attrgetter("cluster", "kind")
-    counted = {id(outcome) for group in groupings for outcome in first_per_cluster(outcomes, group)}
-    return [k for k, outcome in enumerate(outcomes) if id(outcome) in counted]
+    countable = {
+        id(outcome) for group in groupings for outcome in first_per_cluster(outcomes, group)
+    }
+    return [k for k, outcome in enumerate(outcomes) if id(outcome) in countable]
 
 
 def find_traces(cases: Sequence[NeighbourCase], policy: Policy) -> Iterator[tuple[bool, int]]:
     """For each secret, whether the redacted point and the redacted neighbour differ, in their text
     or in the turns found in it; and the hash of the neighbour's text. Neighbours are made and
     labelled in batches of limited size, to save memory."""
-    ends = itertools.accumulate(len(case.point.text) for case in cases)
-    batches = itertools.groupby(zip(cases, ends, strict=True), lambda row: row[1] // 2**24)
+    totals = itertools.accumulate(len(case.point.text) for case in cases)
+    batches = itertools.groupby(zip(cases, totals, strict=True), lambda row: row[1] // 2**24)
     for _, batch in batches:
         pairs = [(case.redacted, redact(case.point, case.places)) for case, _ in batch]
         flags = policy([neighbour for _, neighbour in pairs])
         for (redacted, neighbour), spans in zip(pairs, flags, strict=True):
             other = redact(neighbour, spans)
-            same = redacted.text == other.text and find_turns(redacted) == find_turns(other)
-            yield not same, hash_point_text(neighbour)
+            is_same = redacted.text == other.text and find_turns(redacted) == find_turns(other)
+            yield not is_same, hash_point_text(neighbour)
 
 
 def find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
@@ -139,12 +141,12 @@ def find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]
     find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in findable])
     exact = {k: value for k, value in enumerate(values) if k not in findable}
     for start, end in spoken_spans(point):
-        words = point.text[start:end]
-        for (s,) in find(words)[0] if findable else ():
+        turn_text = point.text[start:end]
+        for (s,) in find(turn_text)[0] if findable else ():
             places[int(s.kind)].append(Secret("", start + s.start, start + s.end))
         for k, value in exact.items():
             places[k] += [
-                Secret("", start + a, start + b) for a, b in find_as_written(value, words)
+                Secret("", start + a, start + b) for a, b in find_as_written(value, turn_text)
             ]
     return places
 
@@ -172,8 +174,8 @@ def cluster_of(point: Point, cluster: ClusterUnit) -> str:
 def draw_order(seed: int, name: str, start: int) -> bytes:
     """The key by which secrets are sorted in order to draw one: a hash of a seed, a point's name,
     and a place in that point."""
-    place = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(place, digest_size=16).digest()
+    key_text = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(key_text, digest_size=16).digest()
 
 
 def first_per_cluster(

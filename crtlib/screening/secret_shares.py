@@ -34,7 +34,7 @@ class ShareOfSecrets:
 
 
 def bound_share_of_secrets(
-    drawn: Sequence[tuple[int, int]], *, alpha: float, unread: int = 0
+    counts_of_messages: Sequence[tuple[int, int]], *, alpha: float, unread: int = 0
 ) -> ShareOfSecrets:
     """The share of all secrets that fail, and an upper bound on it.
 
@@ -47,8 +47,8 @@ def bound_share_of_secrets(
     exceeds, or else the largest; all caps share alpha.
 
     Args:
-        drawn: (failing, all) secrets of each message that was drawn and holds any, each message
-            from a different person.
+        counts_of_messages: (failing, all) secrets of each message that was drawn and holds any,
+            each message from a different person.
         alpha: The probability with which the bound may be too low.
         unread: Messages that were drawn but not read: each counts as one with ``cap`` secrets, all
             of which fail.
@@ -61,12 +61,12 @@ def bound_share_of_secrets(
         independently, however many secrets a message holds and however they fail together. Test:
         ``tests/screening/test_secret_shares.py::test_the_bound_covers_the_share_of_all_secrets``.
     """
-    failing, held = np.array([*drawn] or [(0, 0)], dtype=float).T
-    most = held.max()
-    cap = next((cap for cap in CAPS if most <= cap), CAPS[-1])
-    rows = held > 0
-    weight = np.concatenate([np.minimum(held[rows], cap), np.full(unread, cap)]) / cap
-    fails = np.concatenate([failing[rows] / held[rows], np.ones(unread)])
+    failing, secrets = np.array([*counts_of_messages] or [(0, 0)], dtype=float).T
+    max_secrets = secrets.max()
+    cap = next((cap for cap in CAPS if max_secrets <= cap), CAPS[-1])
+    rows = secrets > 0
+    weight = np.concatenate([np.minimum(secrets[rows], cap), np.full(unread, cap)]) / cap
+    fails = np.concatenate([failing[rows] / secrets[rows], np.ones(unread)])
     if not len(weight):
         return ShareOfSecrets(0.0, 1.0, cap, alpha)
     share = float(weight @ fails / weight.sum())

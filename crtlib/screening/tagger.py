@@ -82,13 +82,14 @@ class Tagger:
     def probabilities(self, points: Sequence[Point]) -> list[FloatArray]:
         """For each point (words, 1 + 2 kinds) scores: plain; then, for each kind, begins and goes
         on. The scores of a point do not depend on the other points."""
-        known = {} if self.known is None else self.known
-        new = [text for text in dict.fromkeys(p.text for p in points) if text not in known]
+        known_scores = {} if self.known is None else self.known
+        texts = dict.fromkeys(p.text for p in points)
+        new_texts = [text for text in texts if text not in known_scores]
         with torch.inference_mode():
-            for i, scores in self.net.scores([self.net.read(text) for text in new]):
-                known[new[i]] = scores
-        nothing = np.zeros((0, 1 + 2 * len(self.kinds)))
-        return [known.get(p.text, nothing) for p in points]
+            for i, scores in self.net.scores([self.net.read(text) for text in new_texts]):
+                known_scores[new_texts[i]] = scores
+        no_words = np.zeros((0, 1 + 2 * len(self.kinds)))
+        return [known_scores.get(p.text, no_words) for p in points]
 
     def doubt(self, points: Sequence[Point]) -> list[float]:
         """For each point the highest score of a word for any secret; to read the points with the
@@ -137,29 +138,29 @@ def train_tagger(
     if int8 and not backbone:
         raise ValueError(INT8_NEEDS_BACKBONE)
     kinds = tuple(sorted({s.kind for p in points for s in p.secrets}))
-    every = [(p.text, tags) for p in points if (tags := _word_tags(p, kinds))]
-    has = torch.tensor([any(tags) for _, tags in every])
-    if not has.any():
+    tagged_texts = [(p.text, tags) for p in points if (tags := _word_tags(p, kinds))]
+    has_secret = torch.tensor([any(tags) for _, tags in tagged_texts])
+    if not has_secret.any():
         raise ValueError("points: none holds a labelled secret, at least one is needed")
-    labelled_rows, plain_rows = torch.where(has)[0], torch.where(~has)[0]
+    labelled_rows, plain_rows = torch.where(has_secret)[0], torch.where(~has_secret)[0]
     with seeded_torch_rng(seed):
         net: WordScorer = HashedFeatureNet(1 + 2 * len(kinds))
         if backbone:
             net = load_encoder(backbone, 1 + 2 * len(kinds))
         else:
             nn.init.normal_(net.embed.weight, std=0.1)  # type: ignore[arg-type,union-attr]
-        data = [(net.read(text), tags) for text, tags in every]
+        examples = [(net.read(text), tags) for text, tags in tagged_texts]
         plain_per_epoch = min(len(plain_rows), net.plain_points_per_labelled * len(labelled_rows))
         batches = -(-(len(labelled_rows) + plain_per_epoch) // _BATCH_SENTENCES)
         optimizer = torch.optim.Adam(net.parameters(), lr=net.learning_rate, fused=True)
         epochs = epochs or net.epochs
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
         for _ in tqdm(range(epochs), "tagger", unit="epoch", **bar_options(progress, total=epochs)):
-            drawn = plain_rows[torch.randperm(len(plain_rows))[:plain_per_epoch]]
-            rows = torch.cat([labelled_rows, drawn])
-            for batch in _shuffled_batches(rows, data):
+            plain_sample = plain_rows[torch.randperm(len(plain_rows))[:plain_per_epoch]]
+            rows = torch.cat([labelled_rows, plain_sample])
+            for batch in _shuffled_batches(rows, examples):
                 optimizer.zero_grad()
-                sentences, tags = zip(*(data[i] for i in batch), strict=True)
+                sentences, tags = zip(*(examples[i] for i in batch), strict=True)
                 net.loss(sentences, tags).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
@@ -168,13 +169,15 @@ def train_tagger(
     return Tagger(kinds, net.eval(), digest_teaching_points(points), threshold, backbone, int8)
 
 
-def _shuffled_batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> Iterator[list[int]]:
+def _shuffled_batches(
+    rows: Tensor, examples: Sequence[tuple[Any, list[int]]]
+) -> Iterator[list[int]]:
     """The rows in random order, in batches of about equal lengths, which need little padding."""
     order = rows[torch.randperm(len(rows))].tolist()
     chunks = [
         order[k : k + 16 * _BATCH_SENTENCES] for k in range(0, len(order), 16 * _BATCH_SENTENCES)
     ]
-    order = [i for chunk in chunks for i in sorted(chunk, key=lambda i: len(data[i][1]))]
+    order = [i for chunk in chunks for i in sorted(chunk, key=lambda i: len(examples[i][1]))]
     for k in torch.randperm(-(-len(order) // _BATCH_SENTENCES)).tolist():
         yield order[k * _BATCH_SENTENCES : (k + 1) * _BATCH_SENTENCES]
 
@@ -199,13 +202,13 @@ def save_tagger(tagger: Tagger, folder: StrPath) -> None:
     folder = Path(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     tagger.net.save(folder)
-    with files.replace_atomically(folder / "tagger.safetensors") as part:
-        save_file(tagger.net.state_dict(), str(part))
+    with files.replace_atomically(folder / "tagger.safetensors") as temporary_file:
+        save_file(tagger.net.state_dict(), str(temporary_file))
     summary: dict[str, object] = {"version": tagger.net.version, "kinds": tagger.kinds}
     summary |= {"threshold": tagger.threshold, "backbone": tagger.backbone}
     summary |= {"int8": True} if tagger.int8 else {}
     if teaching := tagger.taught_by:
-        summary["taught_by"] = {name: sorted(some) for name, some in vars(teaching).items()}
+        summary["taught_by"] = {name: sorted(hashes) for name, hashes in vars(teaching).items()}
     files.write_text(folder / "tagger.json", json.dumps(summary) + "\n")
 
 
@@ -213,16 +216,16 @@ def load_tagger(folder: StrPath) -> Tagger:
     """The tagger that :func:`save_tagger` wrote. Raises ``ValueError`` where there is none or it is
     damaged."""
     folder = Path(folder)
-    parts = folder / "tagger.json", folder / "tagger.safetensors"
-    if not all(part.is_file() for part in parts):
+    paths = folder / "tagger.json", folder / "tagger.safetensors"
+    if not all(path.is_file() for path in paths):
         raise ValueError(
             f"{folder}: holds no tagger.json and tagger.safetensors; a folder of 'crtlib tagger' "
             "is needed"
         )
-    what = "its tagger is damaged or is not a tagger; train it again"
-    with foreign_files.refuse_whatever_fails(str(folder), what):
-        saved = dict(_SavedTagger.model_validate_json(files.read_bytes(parts[0])))
-        weights = load_file(files.check_regular_file(parts[1]))
+    fault = "its tagger is damaged or is not a tagger; train it again"
+    with foreign_files.refuse_whatever_fails(str(folder), fault):
+        saved = dict(_SavedTagger.model_validate_json(files.read_bytes(paths[0])))
+        weights = load_file(files.check_regular_file(paths[1]))
         tags = 1 + 2 * len(saved["kinds"])
         if (tags,) not in [w.shape for w in weights.values()]:
             raise ValueError("kinds")  # they do not fit the head; seen before memory is taken

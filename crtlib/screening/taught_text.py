@@ -77,21 +77,27 @@ def count_teaching_people(
     people_of_policies = [t.people for p in learned for t in p.taught_by]
     if not all(people_of_policies) or not all(p.taught_by for p in learned):
         return None
-    taught = frozenset[str]().union(*people_of_policies)
-    if not taught:  # then ``people`` need not be read
+    teaching_people = frozenset[str]().union(*people_of_policies)
+    if not teaching_people:  # then ``people`` need not be read
         return 0
-    return len({who for each in people if (who := digest_teaching_person(*each)) in taught})
+    found = set[str]()
+    for person in people:
+        digest = digest_teaching_person(*person)
+        if digest in teaching_people:
+            found.add(digest)
+    return len(found)
 
 
 def measure_shift(points: Sequence[Point], teaching: Teaching, before: Shift = NO_SHIFT) -> Shift:
     """How much ``points``, and those that ``before`` measured, differ from what taught a policy, by
     occurrences of words in the turns' own text."""
-    words, shapes, n = round(before.words * before.of), round(before.shapes * before.of), before.of
+    n = before.of
+    new_words, new_shapes = round(before.words * n), round(before.shapes * n)
     for token in (t for p in points for t in _spoken_tokens(p)):
         n += 1
-        words += _hash_word(token) not in teaching.words
-        shapes += _hash_shape(token) not in teaching.shapes
-    return Shift(words / max(n, 1), shapes / max(n, 1), n)
+        new_words += _hash_word(token) not in teaching.words
+        new_shapes += _hash_shape(token) not in teaching.shapes
+    return Shift(new_words / max(n, 1), new_shapes / max(n, 1), n)
 
 
 def _spoken_tokens(point: Point) -> Iterable[str]:

@@ -93,27 +93,27 @@ def _normalise_with_places(text: str) -> tuple[str, list[int]]:
         if "  " not in normal and len(normal) == len(text):
             return normal, list(range(len(text)))
     chars: list[str] = []
-    at: list[int] = []
+    places: list[int] = []
     for i, char in enumerate(text):
         for folded in fold_character(char):
             c = " " if folded == "-" else folded
             if c == " " and chars and chars[-1] == " ":
                 continue
             chars.append(c)
-            at.append(i)
+            places.append(i)
     normal = "".join(chars)
     if normal.isascii():
-        return normal, at
-    return _SPACE_OF_UNSPACED.sub("", normal), _places_without(_SPACE_OF_UNSPACED, normal, at)
+        return normal, places
+    return _SPACE_OF_UNSPACED.sub("", normal), _places_without(_SPACE_OF_UNSPACED, normal, places)
 
 
-def _places_without(signs: re.Pattern[str], text: str, at: list[int]) -> list[int]:
+def _places_without(signs: re.Pattern[str], text: str, all_places: list[int]) -> list[int]:
     """The places of the characters of a compared text that stay when some ``signs`` are dropped."""
     places, last = [], 0
     for m in signs.finditer(text):
-        places += at[last : m.start()]
+        places += all_places[last : m.start()]
         last = m.end()
-    return places + at[last:]
+    return places + all_places[last:]
 
 
 @lru_cache(maxsize=2**10)  # called twice for each labelled value
@@ -127,8 +127,8 @@ def search_form_of(value: str) -> tuple[str, bool]:
     )
     if is_code:
         text = _CODE_SEPARATORS.sub("", text)
-    inside = re.search(r"[^\W_](?:.*[^\W_])?", text, re.DOTALL)
-    return (inside[0] if inside else ""), is_code
+    core = re.search(r"[^\W_](?:.*[^\W_])?", text, re.DOTALL)
+    return (core[0] if core else ""), is_code
 
 
 def is_long_enough(value: str) -> bool:
@@ -156,12 +156,12 @@ class ListedValue:
     number: int
 
 
-def read_value_table(path: Path, where: str) -> pd.DataFrame:
+def read_value_table(path: Path, label: str) -> pd.DataFrame:
     """Read a CSV or Parquet file as texts, or the lines of a text file as the column ``secret``.
     The index has the numbers of the rows as a spreadsheet counts them, header and blank rows
     included.
 
-    Raises ``ValueError``, which begins with ``where`` and quotes nothing from the file, also where
+    Raises ``ValueError``, which begins with ``label`` and quotes nothing from the file, also where
     two columns have one name or a row has another number of cells than the header.
 
     Guarantee:
@@ -170,10 +170,10 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
         ``tests/screening/test_own_policies.py::test_what_is_too_short_to_look_for_is_counted``.
     """
     if reason := files.why_not_regular(path):
-        raise ValueError(f"{where}: {reason}")
+        raise ValueError(f"{label}: {reason}")
     if path.suffix not in LIST_SUFFIXES:
         hint = f"; regex:{path} reads expressions" if path.suffix == ".toml" else ""
-        raise ValueError(f"{where}: must be a .txt, .csv or .parquet file{hint}")
+        raise ValueError(f"{label}: must be a .txt, .csv or .parquet file{hint}")
     try:
         if path.suffix == ".txt":
             lines = files.read_text(path, "utf-8-sig").splitlines()
@@ -182,25 +182,27 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
         if path.suffix == ".parquet":
             names = pq.read_schema(files.check_regular_file(path)).names
         else:
-            raw = files.open_regular_file(path)
-            with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
+            raw_file = files.open_regular_file(path)
+            with io.TextIOWrapper(raw_file, encoding="utf-8-sig", newline="") as file:
                 sign = max(",;\t|", key=file.readline(1 << 16).count)
                 file.seek(0)
                 numbered = enumerate(csv.reader(file, delimiter=sign, strict=True), 1)
                 (_, names), *rows = [(number, row) for number, row in numbered if row]
-        if not (both := find_repeated_name(names)) and path.suffix == ".parquet":
+        if not (repeated := find_repeated_name(names)) and path.suffix == ".parquet":
             table = pd.read_parquet(files.check_regular_file(path)).fillna("").astype(str)
             return table.set_axis(range(1, 1 + len(table)))
     except UnicodeDecodeError:
-        raise ValueError(f"{where}: is not UTF-8; {describe_recoding(path)}") from None
+        raise ValueError(f"{label}: is not UTF-8; {describe_recoding(path)}") from None
     except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
-        raise ValueError(f"{where}: cannot be read ({type(error).__name__})") from None
-    if both:
-        raise ValueError("{}: columns {} and {} have one name".format(where, *both))
+        raise ValueError(f"{label}: cannot be read ({type(error).__name__})") from None
+    if repeated:
+        raise ValueError("{}: columns {} and {} have one name".format(label, *repeated))
     for number, row in rows:
         if len(row) != len(names):
-            what = f"has {len(row)} cells, the header has {len(names)}"
-            raise ValueError(f"{where}: row {number} {what}; a value with a separator needs quotes")
+            fault = f"has {len(row)} cells, the header has {len(names)}"
+            raise ValueError(
+                f"{label}: row {number} {fault}; a value with a separator needs quotes"
+            )
     numbers = [number for number, _ in rows]
     return pd.DataFrame([row for _, row in rows], columns=names, index=numbers, dtype=str)
 
@@ -215,8 +217,8 @@ def is_cut_inside_word(text: str, place: int) -> bool:
     """
     if not 0 < place < len(text):
         return False
-    before, after = text[place - 1], text[place]
-    return _is_within_word(before, after) or _is_within_word(after, before)
+    char_before, char_after = text[place - 1], text[place]
+    return _is_within_word(char_before, char_after) or _is_within_word(char_after, char_before)
 
 
 def _is_within_word(beside: str, edge: str) -> bool:
@@ -244,8 +246,8 @@ def find_as_written(value: str, text: str) -> Iterator[tuple[int, int]]:
     start = text.find(value)
     while start >= 0:
         end = start + len(value)
-        before, after = text[max(0, start - 1) : start], text[end : end + 1]
-        if not (_is_within_word(before, value[0]) or _is_within_word(after, value[-1])):
+        char_before, char_after = text[max(0, start - 1) : start], text[end : end + 1]
+        if not (_is_within_word(char_before, value[0]) or _is_within_word(char_after, value[-1])):
             yield start, end
         start = text.find(value, start + 1)
 
@@ -271,8 +273,8 @@ def _values_of_people(file: str, cells: pd.DataFrame) -> list[ListedValue]:
         for kind, called in PEOPLE_COLUMNS.items()
         if re.sub(r"[_\-. ]", "", name) in called.split()
     }
-    listed: list[ListedValue] = []
-    short: list[int] = []
+    listed_values: list[ListedValue] = []
+    short_rows: list[int] = []
     for number, row in zip(cells.index, cells.to_dict("records"), strict=True):
         for column, kind in kinds.items():
             values = [row[column]]
@@ -280,16 +282,16 @@ def _values_of_people(file: str, cells: pd.DataFrame) -> list[ListedValue]:
                 values += _words_of_name(row[column])
             for value in filter(str.strip, dict.fromkeys(values)):
                 if is_long_enough(value):
-                    listed.append(ListedValue(value, kind, number))
+                    listed_values.append(ListedValue(value, kind, number))
                 else:
-                    short.append(number)
-    if short:
-        says = count_of(len(short), "value is", "values are")
+                    short_rows.append(number)
+    if short_rows:
+        count_text = count_of(len(short_rows), "value is", "values are")
         warnings.warn(
-            f"{file}: {says} too short to look for and left out ({_tell_rows(short)})",
+            f"{file}: {count_text} too short to look for and left out ({_tell_rows(short_rows)})",
             stacklevel=3,
         )
-    return listed
+    return listed_values
 
 
 def _tell_rows(numbers: Sequence[int]) -> str:
@@ -299,8 +301,8 @@ def _tell_rows(numbers: Sequence[int]) -> str:
     ('row 2, row 5', 'row 2, row 5, row 7, ...')
     """
     rows = list(dict.fromkeys(numbers))
-    named = ", ".join(f"row {number}" for number in rows[:MOST_ROWS_NAMED])
-    return named + ", ..." * (len(rows) > MOST_ROWS_NAMED)
+    row_names = ", ".join(f"row {number}" for number in rows[:MOST_ROWS_NAMED])
+    return row_names + ", ..." * (len(rows) > MOST_ROWS_NAMED)
 
 
 class ValueFinder:
@@ -332,19 +334,21 @@ class ValueFinder:
         self._code_automaton.make_automaton()
 
     def __call__(self, text: str) -> tuple[list[Spans], set[int]]:
-        normal, at = _normalise_with_places(text)
+        normal, text_places = _normalise_with_places(text)
         hits = list(self._text_automaton.iter(normal)) if len(self._text_automaton) else []
-        found = [(at, *hit) for hit in hits]
+        matches = [(text_places, *hit) for hit in hits]
         if len(self._code_automaton) and _DIGIT.search(normal):  # each code has one
             hits = list(self._code_automaton.iter(_CODE_SEPARATORS.sub("", normal)))
-            places = _places_without(_CODE_SEPARATORS, normal, at) if hits else []
-            found += [(places, *hit) for hit in hits]
+            places = _places_without(_CODE_SEPARATORS, normal, text_places) if hits else []
+            matches += [(places, *hit) for hit in hits]
         spans: list[Secret] = []
         row_numbers = set[int]()
-        for places, last, (length, kind, numbers) in found:
+        for places, last, (length, kind, numbers) in matches:
             start, end = places[last - length + 1], places[last] + 1
-            before, after = text[max(0, start - 1) : start], text[end : end + 1]
-            if _is_within_word(before, text[start]) or _is_within_word(after, text[end - 1]):
+            char_before, char_after = text[max(0, start - 1) : start], text[end : end + 1]
+            if _is_within_word(char_before, text[start]):
+                continue
+            if _is_within_word(char_after, text[end - 1]):
                 continue
             while end < len(text) and unicodedata.category(text[end])[0] == "M":
                 end += 1  # the accents and vowel signs of the last letter
@@ -373,14 +377,14 @@ def list_policy(file: str) -> Policy:
     many take no longer. Raises ``ValueError`` without quoting a value; a warning gives the rows of
     a list of people that hold values too short to look for.
     """
-    path, where = Path(file), f"policy='list:{file}'"
+    path, label = Path(file), f"policy='list:{file}'"
     rows: list[ListedValue] = []
-    cells = read_value_table(path, where)
+    cells = read_value_table(path, label)
     if "secret" not in cells:
         rows = _values_of_people(file, cells)
         if not rows:
             raise ValueError(
-                f"{where}: .csv and .parquet need a column secret, or those of a list of people, "
+                f"{label}: .csv and .parquet need a column secret, or those of a list of people, "
                 "such as name, phone, email"
             )
     numbered = zip(cells.index, cells.to_dict("records"), strict=True)
@@ -390,24 +394,28 @@ def list_policy(file: str) -> Policy:
             values += _words_of_name(row["secret"])
         rows += [ListedValue(value, row.get("kind") or "listed", number) for value in values]
     if not rows:
-        raise ValueError(f"{where}: holds no value")
+        raise ValueError(f"{label}: holds no value")
     find = ValueFinder(file, rows)
 
     def flag(points: Sequence[Point]) -> Iterator[Spans]:
-        hits: Counter[int] = Counter()
+        hit_counts: Counter[int] = Counter()
         for p in points:
             spans, row_numbers = find(p.text)
             yield merge_spans(spans)
-            hits.update(row_numbers)
-        common = [n for n, count in hits.items() if count > COMMON_VALUE_SHARE * len(points)]
-        if len(points) >= 100 and common:
-            most = sorted(common, key=lambda number: (-hits[number], number))[:MOST_ROWS_NAMED]
-            row_shares = ", ".join(f"row {n} in {100 * hits[n] / len(points):.1f} %" for n in most)
-            says = count_of(len(common), "row occurs", "rows occur")
+            hit_counts.update(row_numbers)
+        common_rows = [
+            n for n, count in hit_counts.items() if count > COMMON_VALUE_SHARE * len(points)
+        ]
+        if len(points) >= 100 and common_rows:
+            common_rows.sort(key=lambda number: (-hit_counts[number], number))
+            most_common = common_rows[:MOST_ROWS_NAMED]
+            shares = [(n, 100 * hit_counts[n] / len(points)) for n in most_common]
+            row_shares = ", ".join(f"row {n} in {percent:.1f} %" for n, percent in shares)
+            count_text = count_of(len(common_rows), "row occurs", "rows occur")
             warnings.warn(
-                f"{file}: {says} in more than {100 * COMMON_VALUE_SHARE:g} % of the turns "
-                f"({row_shares}{', ...' * (len(common) > len(most))}); a value that is also a "
-                "common word masks much that is not secret",
+                f"{file}: {count_text} in more than {100 * COMMON_VALUE_SHARE:g} % of the turns "
+                f"({row_shares}{', ...' * (len(common_rows) > len(most_common))}); a value that is "
+                "also a common word masks much that is not secret",
                 stacklevel=2,
             )
 

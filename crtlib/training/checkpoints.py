@@ -37,8 +37,8 @@ def hash_run_inputs(
     """A hash of all that decides a run: phases, data, options, the model before training."""
     constants = [[type(p).__name__, asdict(p)] for p in phases]  # type: ignore[call-overload]
     shape = getattr(model, "config", model)  # a transformer's heads show only in its config
-    where = device_of(model).type
-    digest = hashlib.sha256(repr([str(shape), constants, dict(options), where]).encode())
+    device_type = device_of(model).type
+    digest = hashlib.sha256(repr([str(shape), constants, dict(options), device_type]).encode())
     for name, tensor in model.state_dict().items():
         # As bytes, because NumPy has no bfloat16.
         flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
@@ -47,11 +47,11 @@ def hash_run_inputs(
     if loss_masks:
         every_table.append(("counted ", loss_masks))  # as in the hashes of earlier checkpoints
     for kind, tables in every_table:
-        named = {part: [rows] for part, rows in tables.items() if part != "all"}
-        named["all"] = [tables[part] for part in ("public", "private") if part in tables]
-        for part, several in named.items():
-            digest.update(f"{kind}{part} {sum(map(len, several))}".encode())
-            for row in itertools.chain(*several):
+        tables_by_part = {part: [rows] for part, rows in tables.items() if part != "all"}
+        tables_by_part["all"] = [tables[part] for part in ("public", "private") if part in tables]
+        for part, part_tables in tables_by_part.items():
+            digest.update(f"{kind}{part} {sum(map(len, part_tables))}".encode())
+            for row in itertools.chain(*part_tables):
                 digest.update(row.astype(np.int64).tobytes() + b".")
     return digest.hexdigest()
 
@@ -68,18 +68,18 @@ class Checkpoint:
     path: StrPath | None
     identity: str
 
-    def save(self, state: TrainingState, done: int) -> None:
-        """Replace the file atomically: ``done`` phases are over. One process does it for all."""
+    def save(self, state: TrainingState, phases_done: int) -> None:
+        """Replace the file atomically, after ``phases_done`` phases; one process does it."""
         if not self.path or not process_group().is_leader:
             return
-        with files.replace_atomically(Path(self.path), mode=0o600) as part:
-            torch.save(self._content(state, done), part)
+        with files.replace_atomically(Path(self.path), mode=0o600) as temporary_file:
+            torch.save(self._content(state, phases_done), temporary_file)
 
-    def _content(self, state: TrainingState, done: int) -> dict[str, Any]:
+    def _content(self, state: TrainingState, phases_done: int) -> dict[str, Any]:
         run = state.run
         return {
             "identity": self.identity,
-            "done": done,
+            "done": phases_done,
             "model": run.model.state_dict(),
             "optimizers": [o.state_dict() for o in state.optimizers.values()],
             "generators": [
@@ -113,7 +113,7 @@ class Checkpoint:
         run.receipt = saved["receipt"]
         return int(saved["done"])
 
-    def _read(self, path: StrPath, like: Mapping[str, Any]) -> dict[str, Any]:
+    def _read(self, path: StrPath, expected: Mapping[str, Any]) -> dict[str, Any]:
         name = f"checkpoint={os.fspath(path)!r}"
         try:
             saved = torch.load(
@@ -124,7 +124,7 @@ class Checkpoint:
             raise ValueError(f"{name}: is damaged; remove it to start again") from None
         if isinstance(saved, dict):
             saved.setdefault("receipt", "")  # checkpoints of crtlib 0.4 have none
-        if not isinstance(saved, dict) or saved.keys() != like.keys():
+        if not isinstance(saved, dict) or saved.keys() != expected.keys():
             raise ValueError(
                 f"{name}: is not a checkpoint of this version of crtlib; name another file"
             )

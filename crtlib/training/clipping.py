@@ -119,8 +119,8 @@ def add_clipped_gradients(
         warnings.warn(f"{error}; clipping one example at a time (slow)", stacklevel=2)
     columns = (x.split(1) for x in (tokens, lengths, targets) if x is not None)
     units = [
-        add_clipped_unit_gradient(model, [one], clip_norm=clip_norm, reduction=reduction)
-        for one in zip(*columns, strict=True)
+        add_clipped_unit_gradient(model, [example], clip_norm=clip_norm, reduction=reduction)
+        for example in zip(*columns, strict=True)
     ]
     losses, norms = map(torch.stack, zip(*units, strict=True))
     return LossesAndNorms(losses, norms.to(losses.dtype))
@@ -143,18 +143,18 @@ def add_unclipped_gradients(
     if len(batch.inputs) == 0:
         return torch.zeros(len(tokens), device=tokens.device)
     with torch.enable_grad():
-        h = interface.hidden_states(model, batch.inputs, batch.lengths)
-    with without_autograd_and_autocast(h) as low:
+        hidden = interface.hidden_states(model, batch.inputs, batch.lengths)
+    with without_autograd_and_autocast(hidden) as autocast_dtype:
         losses, d_h = _backpropagate_head(
             interface.output_head(model),
-            h.detach(),
+            hidden.detach(),
             batch,
-            low,
+            autocast_dtype,
             lambda entry: entry.add(None),
             keeps_entries=False,
         )
-        if h.requires_grad:
-            torch.autograd.backward([h], [d_h])
+        if hidden.requires_grad:
+            torch.autograd.backward([hidden], [d_h])
     return batch.restored(losses)[0]
 
 
@@ -187,8 +187,8 @@ def add_clipped_unit_gradient(
             if targets is None:
                 target_count += int((lengths - 1).clamp_min(0).sum())
             else:
-                places = torch.arange(targets.shape[1], device=targets.device)
-                is_real = places < lengths.to(targets.device)[:, None]
+                positions = torch.arange(targets.shape[1], device=targets.device)
+                is_real = positions < lengths.to(targets.device)[:, None]
                 target_count += int(((targets != IGNORE_INDEX) & is_real).sum())
         return loss, max(1, target_count) if reduction == "mean" else 1
 
@@ -229,19 +229,19 @@ def _add_clipped_in_one_pass(
 ) -> tuple[Tensor, Tensor]:
     recorder = GradientRecorder(model, len(batch.inputs))
     with torch.enable_grad(), recorder.recording(model):
-        h = interface.hidden_states(model, batch.inputs, batch.lengths)
+        hidden = interface.hidden_states(model, batch.inputs, batch.lengths)
         recorder.is_recomputing = True
-        with without_autograd_and_autocast(h) as low:
+        with without_autograd_and_autocast(hidden) as autocast_dtype:
             losses, d_h = _backpropagate_head(
                 interface.output_head(model),
-                h.detach(),
+                hidden.detach(),
                 batch,
-                low,
+                autocast_dtype,
                 recorder.add,
                 keeps_entries=True,
             )
-            if h.requires_grad:
-                recorder.backward(h, d_h)
+            if hidden.requires_grad:
+                recorder.backward(hidden, d_h)
             norms = recorder.norms()
             recorder.add_clipped(clip_factors(norms, clip_norm))
     return losses, norms
@@ -270,7 +270,7 @@ def _backpropagate_head(
     head: interface.Head,
     hidden: Tensor,
     batch: SortedExamples,
-    low: torch.dtype | None,
+    autocast_dtype: torch.dtype | None,
     add_entry: Callable[[GradientEntry], None],
     *,
     keeps_entries: bool,
@@ -282,12 +282,12 @@ def _backpropagate_head(
     what they hold must outlive the next block.
     """
     positions = batch.head_positions()
-    h = positions.gather(hidden)
-    weight = head.weight.detach().to(low or head.weight.dtype)
+    selected = positions.gather(hidden)
+    weight = head.weight.detach().to(autocast_dtype or head.weight.dtype)
     bias = None if head.bias is None else head.bias.detach().to(weight.dtype)
     dtype = positions.weights.dtype
-    losses = torch.zeros(len(h), dtype=dtype, device=h.device)
-    d_h = torch.zeros_like(h)
+    losses = torch.zeros(len(selected), dtype=dtype, device=selected.device)
+    d_h = torch.zeros_like(selected)
     learning_weight, learning_bias = (
         p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)
     )
@@ -314,7 +314,7 @@ def _backpropagate_head(
     store = SCRATCH.take((kept_size + overwritten_size, len(weight)), like)
     for rows, size, is_kept in zip(blocks, sizes, are_kept, strict=True):
         time = positions.extents[rows.start]
-        flat_inputs = h[rows, :time].flatten(0, 1).to(weight.dtype)
+        flat_inputs = selected[rows, :time].flatten(0, 1).to(weight.dtype)
         loss_weights = positions.weights[rows, :time].flatten()
         targets = positions.targets[rows, :time].flatten()
         out, store = store[:size], store[size:] if is_kept else store
@@ -324,7 +324,7 @@ def _backpropagate_head(
         losses[rows] = (nll * loss_weights).unflatten(0, (-1, time)).sum(1)
         # The gradient of the logits still lacks the loss weight, which multiplies the narrow side.
         flat_scales = loss_weights[:, None].to(flat_inputs.dtype)
-        of_h, grads, inputs, scales = (
+        hidden_grads, grads, inputs, scales = (
             x.unflatten(0, (-1, time))
             for x in (
                 flat_grads.to(weight.dtype) @ weight,
@@ -333,7 +333,7 @@ def _backpropagate_head(
                 flat_scales,
             )
         )
-        torch.mul(of_h, scales, out=d_h[rows, :time])
+        torch.mul(hidden_grads, scales, out=d_h[rows, :time])
         if learning_weight is not None and (is_kept or not keeps_entries):
             bias_column = None if learning_bias is None else (learning_bias, scales)
             add_entry(OuterProductGrad(learning_weight, grads, inputs, bias=bias_column, span=rows))
@@ -376,9 +376,9 @@ def _cross_entropy_and_gradient(
         p.exp_()
     else:  # in place, because fresh memory costs more than arithmetic
         p = torch.softmax(z, 1, dtype=dtype, out=out if out.dtype == dtype else None)
-        chosen = p.gather(1, column)
-        nll = -chosen.log()[:, 0]
-        rare = (chosen[:, 0] < 1e-30).nonzero()[:, 0]
+        target_p = p.gather(1, column)
+        nll = -target_p.log()[:, 0]
+        rare = (target_p[:, 0] < 1e-30).nonzero()[:, 0]
         if len(rare):  # log p of a p that underflows
             z = F.linear(
                 x[rare].to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -403,9 +403,9 @@ def _split_by_length(extents: Sequence[int], vocabulary: int, max_logits: int) -
     first = 0
     for i, extent in enumerate(extents):
         rows, longest = (i - first) * extents[first], extents[first]
-        full = (rows + longest) * vocabulary > max_logits
+        is_full = (rows + longest) * vocabulary > max_logits
         if extent == 0 or (
-            rows and (full or (rows >= MIN_POSITIONS_PER_BLOCK and extent < 0.9 * longest))
+            rows and (is_full or (rows >= MIN_POSITIONS_PER_BLOCK and extent < 0.9 * longest))
         ):
             if rows:
                 yield slice(first, i)

@@ -102,9 +102,10 @@ def fill_missing_gradients(parameters: Iterable[nn.Parameter]) -> None:
     for p in parameters:
         if p.grad is None:
             missing.setdefault(p.dtype, []).append(p)
-    for these in missing.values():
-        sizes = [p.numel() for p in these]
-        for p, zeros in zip(these, these[0].new_zeros(sum(sizes)).split(sizes), strict=True):
+    for same_type in missing.values():
+        sizes = [p.numel() for p in same_type]
+        pieces = same_type[0].new_zeros(sum(sizes)).split(sizes)
+        for p, zeros in zip(same_type, pieces, strict=True):
             p.grad = zeros.view(p.shape)
 
 
@@ -215,18 +216,19 @@ class OuterProductGrad:
         share = _matrix_share(self.rows, width, self.columns.shape[2])
         # What underflows in a sum of n products is at most n times the least number. This is added
         # to the squares on the diagonals, so that a tiny row is not hidden by a huge column.
-        least = torch.finfo(rows.dtype).tiny / share
+        smallest = torch.finfo(rows.dtype).tiny / share
         lengths = products.diagonal(dim1=1, dim2=2)
-        lengths = lengths.add(gram.diagonal(dim1=1, dim2=2), alpha=least * width)
-        lengths = lengths.add_(rows.diagonal(dim1=1, dim2=2), alpha=least * height)
+        lengths = lengths.add(gram.diagonal(dim1=1, dim2=2), alpha=smallest * width)
+        lengths = lengths.add_(rows.diagonal(dim1=1, dim2=2), alpha=smallest * height)
         self.size = lengths.sqrt_().sum(1)
         square = products.flatten(1).sum(1, dtype=torch.float64).clamp_min_(0)
         return BoundedSum(square, self.size.square(), share)
 
     def leave_out(self, examples: Tensor) -> None:
         """Make the gradients of these examples zero, (B,) bool."""
-        here = examples[self.span, None, None]
-        self.rows, self.columns = self.rows.masked_fill(here, 0), self.columns.masked_fill(here, 0)
+        is_left_out = examples[self.span, None, None]
+        self.rows = self.rows.masked_fill(is_left_out, 0)
+        self.columns = self.columns.masked_fill(is_left_out, 0)
 
     def add(self, factors: Tensor | None) -> None:
         """Add the sum over examples, each times its factor, to ``.grad``."""
@@ -243,8 +245,10 @@ class OuterProductGrad:
         if factors is None:
             return [(rows, columns)]
         if rows.shape[2] < columns.shape[2]:  # scale the narrower
-            return [(part, columns) for part in _decompose_in_dtype(rows * factors, rows.dtype)]
-        return [(rows, part) for part in _decompose_in_dtype(columns * factors, rows.dtype)]
+            row_summands = _decompose_in_dtype(rows * factors, rows.dtype)
+            return [(summand, columns) for summand in row_summands]
+        column_summands = _decompose_in_dtype(columns * factors, rows.dtype)
+        return [(rows, summand) for summand in column_summands]
 
     def _add(self, grad: Tensor, columns: Tensor, factors: Tensor | None) -> None:
         for pair in self._scaled(columns, factors):
@@ -284,9 +288,9 @@ class EmbeddingGrad:
         if self.ids.shape[1] > MAX_GRAM_TOKENS:
             square = self._square_by_token()
         else:
-            same = self.ids[:, :, None] == self.ids[:, None, :]
+            same_token = self.ids[:, :, None] == self.ids[:, None, :]
             gram = _batched_matmul(self.grads, self.grads.mT)
-            square = _inner_products(gram, same).clamp_min_(0)
+            square = _inner_products(gram, same_token).clamp_min_(0)
         share = _gram_share(self.grads, self.grads.shape[2])
         return BoundedSum(square, self.size.square(), share)
 
@@ -358,8 +362,8 @@ class DenseGrad:
 
     def leave_out(self, examples: Tensor) -> None:
         """As in :class:`OuterProductGrad`."""
-        here = examples[self.span].view(-1, *[1] * (self.grads.ndim - 1))
-        self.grads = self.grads.masked_fill(here, 0)
+        is_left_out = examples[self.span].view(-1, *[1] * (self.grads.ndim - 1))
+        self.grads = self.grads.masked_fill(is_left_out, 0)
 
     def add(self, factors: Tensor | None) -> None:
         """As in :class:`OuterProductGrad`."""
@@ -467,8 +471,8 @@ def cross_inner_products(a: GradientEntry, b: GradientEntry) -> BoundedSum:
         value = _inner_products(a.grads, b.grads)
         share = _gram_share(a.grads, 0)
         return _with_dense_rounding(value, a.size * b.size, share, a, b)
-    plain = a.span == b.span and getattr(a, "bias", None) is getattr(b, "bias", None) is None
-    if isinstance(a, OuterProductGrad) and isinstance(b, OuterProductGrad) and plain:
+    are_plain = a.span == b.span and getattr(a, "bias", None) is getattr(b, "bias", None) is None
+    if isinstance(a, OuterProductGrad) and isinstance(b, OuterProductGrad) and are_plain:
         rows = _batched_matmul(a.rows, b.rows.mT)
         value = _inner_products(rows, _batched_matmul(a.columns, b.columns.mT))
         share = _matrix_share(a.rows, a.rows.shape[2], a.columns.shape[2])

@@ -76,15 +76,17 @@ class GradientRecorder:
     def add(self, entry: Any) -> None:
         """Record an entry, with its squared norm, and its cross terms with earlier entries of the
         same parameter."""
-        earlier = self.entries[entry.parameter]
+        earlier_entries = self.entries[entry.parameter]
         with float32_matmul:
             self.squares.append((entry.span, entry.square()))
-            for other in earlier:
-                a, b = (other, entry) if other.span == ALL_EXAMPLES else (entry, other)
+            for earlier_entry in earlier_entries:
+                a, b = entry, earlier_entry
+                if earlier_entry.span == ALL_EXAMPLES:
+                    a, b = earlier_entry, entry
                 if a.span == b.span or ALL_EXAMPLES in (a.span, b.span):
                     cross, size, share = cross_inner_products(a, b)
                     self.squares.append((b.span, BoundedSum(2 * cross, size, 2 * share)))
-        earlier.append(entry)
+        earlier_entries.append(entry)
 
     def norms(self) -> Tensor:
         """The norm of each example's gradient over all trainable parameters.
@@ -143,11 +145,13 @@ class GradientRecorder:
                 if isinstance(module, RecurrentLayer):
                     module.sink = self._recurrent_sink(module)
                 elif rule := find_layer_rule(module):
-                    before, after = self._hooks(name, module, learning, rule)
-                    handles.append(module.register_forward_pre_hook(before))
-                    handles.append(
-                        module.register_forward_hook(after, with_kwargs=True, always_call=True)
-                    )
+                    before_forward, after_forward = self._hooks(name, module, learning, rule)
+                    handles += [
+                        module.register_forward_pre_hook(before_forward),
+                        module.register_forward_hook(
+                            after_forward, with_kwargs=True, always_call=True
+                        ),
+                    ]
                 elif not all(id(p) in head for p in learning):
                     raise UnknownLayer(
                         f"parameter {name!r}: no rule for {layer_class_name(module)}"
@@ -165,30 +169,30 @@ class GradientRecorder:
     ) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return what is called before and after the forward pass of a layer."""
 
-        def before(_module: nn.Module, _args: tuple[Any, ...]) -> None:
+        def before_forward(_module: nn.Module, _args: tuple[Any, ...]) -> None:
             for p in learning:
                 p.requires_grad_(False)
 
-        def after(
-            _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor | None
+        def after_forward(
+            _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor | None
         ) -> None:
             for p in learning:
                 p.requires_grad_(True)
-            if out is None:  # the layer raised
+            if output is None:  # the layer raised
                 return
             if self.is_recomputing:
-                out.requires_grad_()
+                output.requires_grad_()
                 return
             self.uses.update(learning)
             x = (*args, *kwargs.values())[0].detach()
             if len(x) != self.batch:
                 raise UnknownLayer(f"parameter {name!r}: its input has {len(x)} rows, not one "
                                    "for each example")  # fmt: skip
-            if not out.requires_grad:
-                out.requires_grad_()
-            out.register_hook(lambda grad: self._record(rule, module, x, grad))
+            if not output.requires_grad:
+                output.requires_grad_()
+            output.register_hook(lambda grad: self._record(rule, module, x, grad))
 
-        return before, after
+        return before_forward, after_forward
 
     def _record(self, rule: LayerRule, module: nn.Module, x: Tensor, grad: Tensor) -> None:
         """Add the entries of a layer now. Small layers on a GPU wait until the backward pass is
@@ -213,7 +217,9 @@ class GradientRecorder:
     ) -> None:
         """Add the entries of one layer, or of several of one kind and shape together."""
         layers, inputs, grads = zip(*records, strict=True)
-        x, grad = (torch.cat(many) if len(many) > 1 else many[0] for many in (inputs, grads))
+        x, grad = (
+            torch.cat(tensors) if len(tensors) > 1 else tensors[0] for tensors in (inputs, grads)
+        )
         for entry in rule(layers[0], x, grad):
             if len(layers) > 1:
                 name = next(n for n, p in layers[0].named_parameters() if p is entry.parameter)
@@ -235,14 +241,14 @@ class GradientRecorder:
 
         return sink
 
-    def backward(self, h: Tensor, d_h: Tensor) -> None:
-        """Run the backward pass from ``h``, whose gradient is ``d_h``. Raises UnknownLayer if a
-        parameter was used outside of the layer that owns it."""
-        kept = {name: p.grad for name, p in self.parameters.items()}
+    def backward(self, hidden: Tensor, d_h: Tensor) -> None:
+        """Run the backward pass from ``hidden``, whose gradient is ``d_h``. Raises UnknownLayer if
+        a parameter was used outside of the layer that owns it."""
+        grads_before = {name: p.grad for name, p in self.parameters.items()}
         for p in self.parameters.values():
             p.grad = None
         try:
-            torch.autograd.backward([h], [d_h])
+            torch.autograd.backward([hidden], [d_h])
             while self.waiting:  # autograd no longer keeps what is copied here
                 (rule, *_), records = self.waiting.popitem()
                 self._add_entries(rule, records)
@@ -251,4 +257,4 @@ class GradientRecorder:
                     raise UnknownLayer(f"parameter {name!r}: is used outside of its own layer")
         finally:
             for name, p in self.parameters.items():
-                p.grad = kept[name]
+                p.grad = grads_before[name]

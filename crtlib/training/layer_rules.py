@@ -167,17 +167,20 @@ def _is_rule_of(rule: LayerRule, layer: Any) -> bool:
                     width = weight.shape[-1]
                     x = size * torch.randn(1, length, width, generator=generator).to(weight)
                 with torch.enable_grad():
-                    out = functional_call(layer, random_weights, (x,))
-                    grad = torch.randn(out.shape, generator=generator).to(out)
-                    expected = torch.autograd.grad(out, [*random_weights.values()], grad)
+                    output = functional_call(layer, random_weights, (x,))
+                    grad = torch.randn(output.shape, generator=generator).to(output)
+                    expected = torch.autograd.grad(output, [*random_weights.values()], grad)
                 for p in parameters.values():
                     p.grad = torch.zeros_like(p)
                 with torch.no_grad():
                     for entry in rule(layer, x, grad):
                         entry.add(None)
-                for p, g in zip(parameters.values(), expected, strict=True):
+                for p, expected_grad in zip(parameters.values(), expected, strict=True):
                     if p.requires_grad and not torch.allclose(
-                        gradient_buffer(p), g, rtol=1e-4, atol=1e-4 * float(g.abs().max())
+                        gradient_buffer(p),
+                        expected_grad,
+                        rtol=1e-4,
+                        atol=1e-4 * float(expected_grad.abs().max()),
                     ):
                         return False
     except Exception:  # the layer takes another input, or lacks what the rule reads

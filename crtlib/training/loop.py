@@ -312,10 +312,10 @@ class Training:
         self.process, self.taking = os.getpid(), threading.Lock()
         self.phases, self.secure, self.precision = phases, secure, precision
         self.on_epoch, self.on_start, self.progress = on_epoch, on_start, progress
-        read = {phase.part for phase in phases}
-        self._parts = _flatten_parts(parts, read, "int32")
-        self._private_tokens = _flatten_parts(private_tokens or {}, read, "bool")
-        self._loss_mask = _flatten_parts(loss_mask or {}, read, "bool")
+        parts_read = {phase.part for phase in phases}
+        self._parts = _flatten_parts(parts, parts_read, "int32")
+        self._private_tokens = _flatten_parts(private_tokens or {}, parts_read, "bool")
+        self._loss_mask = _flatten_parts(loss_mask or {}, parts_read, "bool")
         self._units = {
             part: _group_points_by_owner(part, self._parts, ids)
             for part, ids in (owners or {}).items()
@@ -414,8 +414,8 @@ class Training:
     def _steps_taken(self) -> int:
         if self.current is None:
             return self._steps_of_finished_phases
-        of_current = self.current.number - (not self.current.taken)
-        return max(self._steps_of_finished_phases, of_current)
+        steps_begun = self.current.number - (not self.current.taken)
+        return max(self._steps_of_finished_phases, steps_begun)
 
     def __iter__(self) -> Iterator[Step]:
         if self._steps is not None:
@@ -431,14 +431,14 @@ class Training:
 
     def _try_reading(self, model: nn.Module) -> None:
         """Try the model with its current hooks; from now on it may read texts only with these."""
-        before = ReadingSeal.of(model)
+        seal_before = ReadingSeal.of(model)
         if self._adds_noise:
             refuse_mixing(
                 model,
                 max_text_tokens=self._max_text_tokens,
                 progress=self.progress and process_group().is_leader,
             )
-        self._reading_seal = ReadingSeal.of(model).without_what_reading_changes(before)
+        self._reading_seal = ReadingSeal.of(model).without_what_reading_changes(seal_before)
 
     def try_model_again(self) -> None:
         """Try the model again, with what was hooked to it since the training was created, as a
@@ -467,9 +467,10 @@ class Training:
             is charged. Test: ``tests/training/test_own_losses.py::
             test_losses_that_hook_the_model_are_tried_before_anything_is_charged``.
         """
-        for one in self.phases if phase is None else [phase]:
-            if not is_plain_phase(one):
-                raise ValueError(f"losses: must be left out in a {type(one).__name__}")
+        tried_phases = self.phases if phase is None else [phase]
+        for tried_phase in tried_phases:
+            if not is_plain_phase(tried_phase):
+                raise ValueError(f"losses: must be left out in a {type(tried_phase).__name__}")
         if self._loss_mask:
             raise ValueError("losses: must be left out where there is a loss_mask")
         if not self._adds_noise or losses in self._tried_losses:
@@ -564,10 +565,11 @@ class Training:
         """
         for p in self.model.parameters():
             p.grad = None
-        now = sums_of_saved_tensors(self.model)
-        for name in self._sums_at_end.keys() | now.keys():
-            then = self._sums_at_end.get(name)
-            if then is None or name not in now or not torch.equal(then, now[name]):
+        sums_now = sums_of_saved_tensors(self.model)
+        for name in self._sums_at_end.keys() | sums_now.keys():
+            sum_at_end = self._sums_at_end.get(name)
+            sum_now = sums_now.get(name)
+            if sum_at_end is None or sum_now is None or not torch.equal(sum_at_end, sum_now):
                 raise ValueError(
                     f"model: {name!r} was changed after the last step, while the model was measured"
                 )
@@ -636,7 +638,7 @@ class Training:
         private_tokens = self._private_tokens.get(phase.part, ())
         loss_mask = self._loss_mask.get(phase.part)
         units = self._units.get(phase.part) if phase.order == "poisson" else None
-        cut = partial(
+        collate = partial(
             collate_micro_batches,
             at_once=self._tokens_at_once,
             as_few_as_possible=phase.draws_numbers or phase.reads_flags,
@@ -644,20 +646,20 @@ class Training:
         host = torch.device("cpu")  # where flags and masks stay; they are cut like their tokens
 
         def cut_points(picked: Sequence[int]) -> LogicalBatch:
-            batch = cut(points, picked, self._device)
+            batch = collate(points, picked, self._device)
             if loss_mask is None:
                 return batch
             return [
                 _with_targets(tokens, lengths, mask)
                 for (tokens, lengths), (mask, _) in zip(
-                    batch, cut(loss_mask, picked, host), strict=True
+                    batch, collate(loss_mask, picked, host), strict=True
                 )
             ]
 
         sizes = points.lengths if units is None else [len(unit) for unit in units]
         lengths = torch.as_tensor(sizes)
-        drawn = phase.batches(lengths, self.state.generators[phase.order])
-        for indices in process_group().broadcast_batches(drawn):
+        index_batches = phase.batches(lengths, self.state.generators[phase.order])
+        for indices in process_group().broadcast_batches(index_batches):
             picked = process_group().share(indices.tolist(), key=lambda k: int(lengths[k]))
             units_of_several: list[Any] = []  # each takes the place of a micro-batch
             if units is not None:
@@ -668,7 +670,7 @@ class Training:
                 units_of_several = [MultiTextUnit(cast(Any, rows)) for rows in pieces]
             batch = [*cut_points(picked), *units_of_several]
             if phase.reads_flags:
-                flags = cut(private_tokens, picked, host)
+                flags = collate(private_tokens, picked, host)
                 batch = [(*rows, flag) for rows, (flag, _) in zip(batch, flags, strict=True)]
             yield batch
 
@@ -769,13 +771,13 @@ def train_model(
 
 def _flatten_parts(
     parts: Mapping[str, TokenSequences | TokenFlags],
-    read: Collection[str],
-    kind: Literal["int32", "bool"],
+    parts_read: Collection[str],
+    dtype: Literal["int32", "bool"],
 ) -> dict[str, RaggedArray]:
     """Return each part as one array and, if a phase reads it, the part "all": the public part
     followed by the private one."""
-    flat = {part: RaggedArray.of(rows, kind) for part, rows in parts.items()}
-    if "all" in read and flat:
+    flat = {part: RaggedArray.of(rows, dtype) for part, rows in parts.items()}
+    if "all" in parts_read and flat:
         flat["all"] = RaggedArray.joined([flat[p] for p in ("public", "private") if p in flat])
     return flat
 

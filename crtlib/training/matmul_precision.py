@@ -37,7 +37,7 @@ _TF32_PRECISIONS: BackendPrecisions = "tf32", "ieee"
 
 
 def _read_precisions() -> BackendPrecisions:
-    return tuple(place.fp32_precision for place in _MATMUL_BACKENDS)
+    return tuple(backend.fp32_precision for backend in _MATMUL_BACKENDS)
 
 
 def _is_default_precision() -> bool:
@@ -82,8 +82,8 @@ class _PrecisionContext:
             (v for v in (_FLOAT32_PRECISIONS, _TF32_PRECISIONS) if self.active[v]), self.outside
         )
         if wanted != self.current:
-            for place, value in zip(_MATMUL_BACKENDS, wanted, strict=True):
-                place.fp32_precision = value
+            for backend, value in zip(_MATMUL_BACKENDS, wanted, strict=True):
+                backend.fp32_precision = value
             _PrecisionContext.current = wanted
 
 

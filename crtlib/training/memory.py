@@ -46,11 +46,11 @@ def tokens_at_once(
         check_allowed("memory_gib", memory_gib, memory_gib > 0, "positive")
     device = device_of(model)
     if memory_gib is not None:
-        free = memory_gib * 2**30
+        free_bytes = memory_gib * 2**30
     elif device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0] * FREE_MEMORY_SHARE
+        free_bytes = torch.cuda.mem_get_info(device)[0] * FREE_MEMORY_SHARE
     else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * FREE_MEMORY_SHARE
+        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * FREE_MEMORY_SHARE
     head = interface.output_head(model).weight
     widths = sum(sum(p.shape) for p in model.parameters() if p.ndim == 2 and p is not head)
     vocabulary = len(head) * (2 if head.requires_grad else 0.5)
@@ -59,5 +59,5 @@ def tokens_at_once(
     ]
     formed = sum(p.numel() / limit for p, limit in ghost_limits if longest_text_tokens > limit)
     bytes_per_token = 4 * (1.5 * widths + vocabulary + formed)
-    most = TOKENS_AT_ONCE if is_on_host(head) else GPU_TOKENS_AT_ONCE
-    return int(max(MIN_TOKENS_AT_ONCE, min(most, free / bytes_per_token)))
+    max_tokens = TOKENS_AT_ONCE if is_on_host(head) else GPU_TOKENS_AT_ONCE
+    return int(max(MIN_TOKENS_AT_ONCE, min(max_tokens, free_bytes / bytes_per_token)))

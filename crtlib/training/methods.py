@@ -70,8 +70,10 @@ class PublicConstants:
     def of(cls, values: Any, **others: Any) -> PublicConstants:
         """Return the constants that ``values``, a study or a plan, has as attributes, updated with
         ``others``."""
-        own = {f.name: getattr(values, f.name) for f in fields(cls) if hasattr(values, f.name)}
-        return cls(**own | others)
+        from_attributes = {
+            f.name: getattr(values, f.name) for f in fields(cls) if hasattr(values, f.name)
+        }
+        return cls(**from_attributes | others)
 
     @property
     def private(self) -> DpSgdConstants:
@@ -175,18 +177,18 @@ def _promise_nothing(events: SampledGaussians, terms: GuaranteeTerms) -> None:
 
 def _promise_per_point(events: SampledGaussians, terms: GuaranteeTerms) -> Guarantee:
     """Differential privacy for one data point."""
-    spent = privacy_cost.epsilon_and_accountant(
+    accountant_bound = privacy_cost.epsilon_and_accountant(
         events,
         delta=terms.noise_delta,
         accountant=terms.accountant,
         neighbouring_relation=terms.neighbouring_relation,
     )
     return Guarantee(
-        spent.value,
+        accountant_bound.value,
         delta=terms.noise_delta,
         unit=f"one {terms.unit}",
         neighbouring_relation=terms.neighbouring_relation,
-        accountant=spent.accountant,
+        accountant=accountant_bound.accountant,
         public=terms.public,
     )
 
@@ -199,10 +201,10 @@ def _promise_per_user(events: SampledGaussians, terms: GuaranteeTerms) -> Guaran
 def _promise_redacted_spans(events: SampledGaussians, terms: GuaranteeTerms) -> Guarantee:
     """Just Fine-tune Twice: what the policy finds is read only with noise, but what it misses is
     also read without. So with a policy that may miss there is no finite epsilon, as for S-DP."""
-    spent = _promise_per_point(events, terms)
+    guarantee = _promise_per_point(events, terms)
     return replace(
-        spent,
-        epsilon=spent.epsilon if terms.gamma.bound == 0 else math.inf,
+        guarantee,
+        epsilon=guarantee.epsilon if terms.gamma.bound == 0 else math.inf,
         unit=f"the redacted spans of one {terms.unit}",
         kind="selective differential privacy",
         gamma=terms.gamma,
@@ -215,19 +217,19 @@ def _jft_from_constants(c: PublicConstants) -> list[Phase]:
     return jft_phases(epochs=c.epochs, public=public, private=c.private)
 
 
-def _selective_from_constants(c: PublicConstants) -> list[Phase]:
+def _selective_from_constants(constants: PublicConstants) -> list[Phase]:
     return [
         SelectivePhase(
             epoch=epoch,
-            batch_size=c.batch_size,
-            private_segments=c.private_segments,
-            noise_multiplier=c.noise_multiplier,
-            clip_norm=c.clip_norm,
-            hidden_clip=c.clip_norm,
-            public_learning_rate=c.learning_rate,
-            private_learning_rate=c.private_learning_rate,
+            batch_size=constants.batch_size,
+            private_segments=constants.private_segments,
+            noise_multiplier=constants.noise_multiplier,
+            clip_norm=constants.clip_norm,
+            hidden_clip=constants.clip_norm,
+            public_learning_rate=constants.learning_rate,
+            private_learning_rate=constants.private_learning_rate,
         )
-        for epoch in epoch_numbers(c.epochs)
+        for epoch in epoch_numbers(constants.epochs)
     ]
 
 

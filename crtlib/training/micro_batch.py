@@ -52,12 +52,12 @@ class HeadPositions:
             return h
         return h.gather(1, self.places[..., None].expand(-1, -1, h.shape[2]))
 
-    def scatter(self, grads: Tensor, h: Tensor) -> Tensor:
-        """Put ``grads`` (B, T', d) at their places in the shape of ``h`` (B, T, d), 0 elsewhere."""
+    def scatter(self, grads: Tensor, hidden: Tensor) -> Tensor:
+        """Put ``grads`` (B, T', d) at their places in the shape of ``hidden`` (B, T, d), else 0."""
         if self.places is None:
             return grads
         places = self.places[..., None].expand_as(grads)
-        return torch.zeros_like(h).scatter_(1, places, grads)
+        return torch.zeros_like(hidden).scatter_(1, places, grads)
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ class SortedExamples:
             return HeadPositions(self.targets, self.weights, self.extents)
         has_target = self.weights > 0
         counts = has_target.sum(1)
-        most = int(counts.max())
-        if most == self.inputs.shape[1]:
+        max_targets = int(counts.max())
+        if max_targets == self.inputs.shape[1]:
             return HeadPositions(self.targets, self.weights, self.extents)
-        places = has_target.int().argsort(dim=1, descending=True, stable=True)[:, :most]
+        places = has_target.int().argsort(dim=1, descending=True, stable=True)[:, :max_targets]
         extents = counts.flip(0).cummax(0).values.flip(0).tolist()
         return HeadPositions(
             self.targets.gather(1, places), self.weights.gather(1, places), extents, places
@@ -136,5 +136,5 @@ class SortedExamples:
 
     def restored(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Each (B,) in the caller's order."""
-        back = self.order.argsort()
-        return tuple(x[back] for x in values)
+        inverse_order = self.order.argsort()
+        return tuple(x[inverse_order] for x in values)

@@ -68,8 +68,8 @@ def add_noise(
         return
     # Few kernels, at the cost of as much memory as the gradient takes.
     sizes = [grad.numel() for grad in grads]
-    drawn = draw([grads[0].new_empty(sum(sizes))])[0].split(sizes)
-    noises = [x.view_as(grad).to(grad) for x, grad in zip(drawn, grads, strict=True)]
+    normals = draw([grads[0].new_empty(sum(sizes))])[0].split(sizes)
+    noises = [x.view_as(grad).to(grad) for x, grad in zip(normals, grads, strict=True)]
     torch._foreach_add_(grads, noises, alpha=std)
 
 
@@ -81,15 +81,15 @@ def _pieces_for_the_cache(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     ...     [torch.zeros(3), torch.zeros(2, 2), torch.zeros(70_000), torch.zeros(5)])]
     [[3, 4], [65536], [4464, 5]]
     """
-    together: list[Tensor] = []
+    pieces: list[Tensor] = []
     for tensor in tensors:
         for piece in tensor.view(-1).split(CPU_NUMBERS_AT_ONCE):
-            if together and sum(map(len, together)) + len(piece) > CPU_NUMBERS_AT_ONCE:
-                yield together
-                together = []
-            together.append(piece)
-    if together:
-        yield together
+            if pieces and sum(map(len, pieces)) + len(piece) > CPU_NUMBERS_AT_ONCE:
+                yield pieces
+                pieces = []
+            pieces.append(piece)
+    if pieces:
+        yield pieces
 
 
 def draw_normals(like: Tensor, generator: RandomSource) -> Tensor:
@@ -117,10 +117,10 @@ def _make_normal_sampler(
                 min(GPU_CIPHER_BLOCKS_AT_ONCE, blocks - k)
                 for k in range(0, blocks, GPU_CIPHER_BLOCKS_AT_ONCE)
             ]
-            drawn = [_normals_from_key(os.urandom(32), n, like[0].device) for n in block_counts]
-            numbers = torch.cat(drawn or [like[0].new_empty(0)])[: sum(sizes)]
+            normals = [_normals_from_key(os.urandom(32), n, like[0].device) for n in block_counts]
+            numbers = torch.cat(normals or [like[0].new_empty(0)])[: sum(sizes)]
         pieces = numbers.split(sizes)
-        return [x.view_as(one).to(one.dtype) for x, one in zip(pieces, like, strict=True)]
+        return [x.view_as(tensor).to(tensor.dtype) for x, tensor in zip(pieces, like, strict=True)]
 
     return draw
 
@@ -206,14 +206,14 @@ def chacha20_words(key: bytes, count: int, device: torch.device) -> Tensor:
 def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
     """The RFC's quarter round, on four columns at once; sums of int32 wrap around."""
 
-    def rotated(x: Tensor, by: int) -> Tensor:
-        return (x << by) | ((x >> (32 - by)) & ((1 << by) - 1))
+    def rotated(x: Tensor, bits: int) -> Tensor:
+        return (x << bits) | ((x >> (32 - bits)) & ((1 << bits) - 1))
 
-    for left, right in ((16, 12), (8, 7)):
+    for d_bits, b_bits in ((16, 12), (8, 7)):
         a = a + b
-        d = rotated(d ^ a, left)
+        d = rotated(d ^ a, d_bits)
         c = c + d
-        b = rotated(b ^ c, right)
+        b = rotated(b ^ c, b_bits)
     return a, b, c, d
 
 

@@ -34,20 +34,20 @@ def _quarter_round(a, b, c, d):
 
 
 @triton.jit
-def _store_normal_pairs(out, at, half, inside, h, m, low, angle):
+def _store_normal_pairs(out, offsets, half, inside, h, m, low, angle):
     high = (h & 0x7FFFFFFF).to(tl.float32)
     middle = (m & 0x7FFFFFFF).to(tl.float32)
     least = ((low & 0x7FFFFFFF).to(tl.float32) + 0.5) * 4.656612873077393e-10  # 2^-31
     u = (high + (middle + least) * 4.656612873077393e-10) * 4.656612873077393e-10
     radius = tl.sqrt(-2.0 * tl.log(u))
     turn = angle.to(tl.int32, bitcast=True).to(tl.float32) * 1.462918079267160e-09  # pi 2^-31
-    tl.store(out + at, radius * tl.cos(turn), mask=inside)
-    tl.store(out + half + at, radius * tl.sin(turn), mask=inside)
+    tl.store(out + offsets, radius * tl.cos(turn), mask=inside)
+    tl.store(out + half + offsets, radius * tl.sin(turn), mask=inside)
 
 
 @triton.jit
 def _normals_kernel(key, out, count, block: tl.constexpr):
-    at = tl.program_id(0) * block + tl.arange(0, block)
+    offsets = tl.program_id(0) * block + tl.arange(0, block)
     zero = tl.zeros((block,), tl.uint32)
     s0, s1, s2, s3 = zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574
     s4, s5, s6, s7 = (
@@ -62,7 +62,7 @@ def _normals_kernel(key, out, count, block: tl.constexpr):
         zero + tl.load(key + 6),
         zero + tl.load(key + 7),
     )
-    counter = at.to(tl.uint32)
+    counter = offsets.to(tl.uint32)
     a0, a1, a2, a3, b0, b1, b2, b3 = s0, s1, s2, s3, s4, s5, s6, s7
     c0, c1, c2, c3, d0, d1, d2, d3 = s8, s9, s10, s11, counter, zero, zero, zero
     for _ in range(10):
@@ -74,11 +74,11 @@ def _normals_kernel(key, out, count, block: tl.constexpr):
         a1, b2, c3, d0 = _quarter_round(a1, b2, c3, d0)
         a2, b3, c0, d1 = _quarter_round(a2, b3, c0, d1)
         a3, b0, c1, d2 = _quarter_round(a3, b0, c1, d2)
-    inside, half = at < count, 4 * count
-    _store_normal_pairs(out, at, half, inside, a0 + s0, b0 + s4, c0 + s8, d0 + counter)
-    _store_normal_pairs(out, count + at, half, inside, a1 + s1, b1 + s5, c1 + s9, d1)
-    _store_normal_pairs(out, 2 * count + at, half, inside, a2 + s2, b2 + s6, c2 + s10, d2)
-    _store_normal_pairs(out, 3 * count + at, half, inside, a3 + s3, b3 + s7, c3 + s11, d3)
+    inside, half = offsets < count, 4 * count
+    _store_normal_pairs(out, offsets, half, inside, a0 + s0, b0 + s4, c0 + s8, d0 + counter)
+    _store_normal_pairs(out, count + offsets, half, inside, a1 + s1, b1 + s5, c1 + s9, d1)
+    _store_normal_pairs(out, 2 * count + offsets, half, inside, a2 + s2, b2 + s6, c2 + s10, d2)
+    _store_normal_pairs(out, 3 * count + offsets, half, inside, a3 + s3, b3 + s7, c3 + s11, d3)
 
 
 def triton_normals_from_key(key: bytes, count: int, device: torch.device) -> Tensor:

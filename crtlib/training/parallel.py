@@ -71,10 +71,10 @@ class ProcessGroup:
             return
         fill_missing_gradients(parameters)
         grads = [gradient_buffer(p) for p in parameters]
-        whole = torch.cat([grad.flatten() for grad in grads])  # one message
-        dist.all_reduce(whole)
-        for grad, part in zip(grads, whole.split([g.numel() for g in grads]), strict=True):
-            grad.copy_(part.view_as(grad))
+        flat = torch.cat([grad.flatten() for grad in grads])  # one message
+        dist.all_reduce(flat)
+        for grad, piece in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+            grad.copy_(piece.view_as(grad))
 
     def total(self, number: int) -> int:
         """The sum over all processes of a number on the host."""
@@ -93,8 +93,8 @@ class ProcessGroup:
         about to do differs: with different points, one could be read twice in a batch."""
         if self.size == 1:
             return
-        own = torch.tensor(list(bytes.fromhex(digest)))
-        if self.total(int(not torch.equal(own, self._from_leader(own.clone())))):
+        own_digest = torch.tensor(list(bytes.fromhex(digest)))
+        if self.total(int(not torch.equal(own_digest, self._from_leader(own_digest.clone())))):
             raise ValueError(
                 f"processes={self.size}: must be given the same model, points, settings and "
                 "checkpoint; all must see one file system"

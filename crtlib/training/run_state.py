@@ -112,8 +112,8 @@ class TrainingState:
                     "optimizer: must make one for each kind of step, but made the same one twice"
                 )
             _refuse_two_passes(optimizer, learning)
-            for one in optimizers.values():
-                refuse_learned_state(one)
+            for made_optimizer in optimizers.values():
+                refuse_learned_state(made_optimizer)
         run = TrainingRun(model, processes=process_group().size)
         streams = make_random_streams(seed, device_of(model), secure=secure)
         return cls(run, optimizers, streams, name)

@@ -101,7 +101,7 @@ def weighted_phases(
     check_allowed(
         "epochs", epochs, 1 <= epochs <= plan.steps, f"in 1 to {plan.steps}, the plan's steps"
     )
-    ends = np.linspace(0, plan.steps, epochs + 1).round().astype(int)
+    step_bounds = np.linspace(0, plan.steps, epochs + 1).round().astype(int)
     return [
         PrivatePhase(
             epoch=k + 1,
@@ -112,7 +112,7 @@ def weighted_phases(
             normaliser=plan.batch_size,
             learning_rate=learning_rate,
         )
-        for k, steps in enumerate(np.diff(ends))
+        for k, steps in enumerate(np.diff(step_bounds))
     ]
 
 

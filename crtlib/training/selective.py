@@ -61,13 +61,13 @@ def split_into_segments(private: Sequence[bool]) -> list[tuple[int, int]]:
     first.
     """
     marks = [a or b for a, b in itertools.pairwise(private)]
-    cuts = [(0, 0)] if marks and marks[0] else []
+    segments = [(0, 0)] if marks and marks[0] else []
     start = 0
     for _, run in itertools.groupby(map(bool, marks)):
         end = start + sum(1 for _ in run)
-        cuts.append((start, end))
+        segments.append((start, end))
         start = end
-    return cuts
+    return segments
 
 
 def max_private_segments(flags: Iterable[Sequence[bool]]) -> int:
@@ -122,10 +122,11 @@ class SelectivePhase(Phase):
             raise ValueError(
                 f"private_tokens: must have a flag for each token of the {len(points)} points"
             )
-        most = max_private_segments(flags)
-        if most > self.private_segments:
+        max_segments = max_private_segments(flags)
+        if max_segments > self.private_segments:
             raise ValueError(
-                f"private_segments={self.private_segments}: a point has {most}; allow as many"
+                f"private_segments={self.private_segments}: a point has {max_segments}; "
+                "allow as many"
             )
 
     def batches(self, lengths: Tensor, generator: RandomSource) -> Iterator[Tensor]:
@@ -158,18 +159,20 @@ class SelectivePhase(Phase):
         """Set ``.grad`` and yield the update, segment by segment."""
         layer = _single_lstm_layer(model)
         zeros = layer.bias.detach().new_zeros(1, layer.size)
-        parts = [
+        segmented_batches = [
             _SegmentedBatch.make(tokens, lengths, flags, zeros) for tokens, lengths, flags in batch
         ]
-        for t in range(max((len(c) for part in parts for c in part.cuts), default=0)):
+        segment_counts = [len(cuts) for segmented in segmented_batches for cuts in segmented.cuts]
+        for t in range(max(segment_counts, default=0)):
             if t % 2 == 0:
+                public_segments = self._segment(layer, segmented_batches, t, noise)
                 # There is no target if every sequence begins with a private segment.
-                if set_public_gradient(model, self._segment(layer, parts, t, noise)) is not None:
+                if set_public_gradient(model, public_segments) is not None:
                     yield PendingUpdate("public")
                 continue
             non_finite = set_private_gradient(
                 model,
-                self._segment(layer, parts, t, noise),
+                self._segment(layer, segmented_batches, t, noise),
                 clip_norm=self.clip_norm,
                 noise_multiplier=self.noise_multiplier,
                 normaliser=self.batch_size,
@@ -178,19 +181,19 @@ class SelectivePhase(Phase):
             yield PendingUpdate("private", non_finite)
 
     def _segment(
-        self, layer: Lstm, parts: list[_SegmentedBatch], t: int, noise: RandomSource
+        self, layer: Lstm, segmented_batches: list[_SegmentedBatch], t: int, noise: RandomSource
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield segment ``t`` as ``(tokens, lengths)``, one micro-batch after the other. The step
         reads each from the state that its rows have reached; then their state is moved on."""
-        for part in parts:
-            rows, tokens, sizes = part.segment(t)
+        for segmented in segmented_batches:
+            rows, tokens, sizes = segmented.segment(t)
             if not len(rows):
                 continue
-            with layer.carrying(tuple(x[rows] for x in part.state)):
+            with layer.carrying(tuple(x[rows] for x in segmented.state)):
                 yield tokens, sizes + 1  # the step takes its gradient before it requests more
                 states = layer.state_after(sizes)
-            for reached, x in zip(part.state, states, strict=True):
-                reached[rows] = self.released(x, noise) if t % 2 else x
+            for state_rows, x in zip(segmented.state, states, strict=True):
+                state_rows[rows] = self.released(x, noise) if t % 2 else x
 
     def released(self, x: Tensor, noise: RandomSource) -> Tensor:
         """Clip rows (batch, hidden) to ``hidden_clip``, and add noise of ``noise_multiplier``."""
@@ -233,11 +236,11 @@ class _SegmentedBatch:
         device = self.tokens.device
         rows = [i for i, cuts in enumerate(self.cuts) if t < len(cuts) and cuts[t][1] > cuts[t][0]]
         rows.sort(key=lambda i: self.cuts[i][t][0] - self.cuts[i][t][1])
-        cuts = torch.tensor([self.cuts[i][t] for i in rows])
+        bounds = torch.tensor([self.cuts[i][t] for i in rows])
         row_numbers = send_to_device(torch.tensor(rows, dtype=torch.long), device)
         if not rows:
-            return row_numbers, self.tokens[:0], cuts
-        sizes = cuts[:, 1] - cuts[:, 0]
-        places = cuts[:, :1] + torch.arange(int(sizes[0]) + 1)
-        places = send_to_device(places.clamp_max(self.tokens.shape[1] - 1), device)
-        return row_numbers, self.tokens[row_numbers].gather(1, places), sizes
+            return row_numbers, self.tokens[:0], bounds
+        sizes = bounds[:, 1] - bounds[:, 0]
+        positions = bounds[:, :1] + torch.arange(int(sizes[0]) + 1)
+        positions = send_to_device(positions.clamp_max(self.tokens.shape[1] - 1), device)
+        return row_numbers, self.tokens[row_numbers].gather(1, positions), sizes

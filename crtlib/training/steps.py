@@ -75,8 +75,8 @@ def set_public_gradient(
             row_losses = clipping.add_unclipped_gradients(
                 model, tokens, lengths, targets=targets, reduction="sum"
             )
-            counted = (lengths - 1).sum() if targets is None else (targets != IGNORE_INDEX).sum()
-            count += int(counted)
+            has_target = lengths - 1 if targets is None else targets != IGNORE_INDEX
+            count += int(has_target.sum())
         else:
             row_losses = own_losses.add_gradients_of_losses(model, tokens, lengths, losses)
             count += len(tokens)

@@ -71,14 +71,14 @@ class WeightSeal:
     ) -> WeightSeal:
         """Seal the model as it is now. ``bits_of`` selects the tensors whose bits are summed, which
         takes a pass over their memory."""
-        named = _tensors_by_name(model)
+        tensors = _tensors_by_name(model)
         saved = model.state_dict(keep_vars=True).keys() if bits_of else ()
         return cls(
             model,
-            {name: _mark_tensor(x) for name, x in named.items()},
+            {name: _mark_tensor(x) for name, x in tensors.items()},
             {
                 name: sum_of_bits(x)
-                for name, x in named.items()
+                for name, x in tensors.items()
                 if bits_of is not None
                 and (x.requires_grad or name not in saved) == (bits_of == "learning")
             },
@@ -87,10 +87,10 @@ class WeightSeal:
     def refuse_visible_changes(self) -> None:
         """Raise ValueError, naming the tensor, for changes that the host can see: a tensor that was
         added, removed, frozen, unfrozen, replaced or changed in place, or that has a gradient."""
-        now = _tensors_by_name(self.model)
-        if moved := sorted(self.marks.keys() ^ now.keys()):
+        tensors_now = _tensors_by_name(self.model)
+        if moved := sorted(self.marks.keys() ^ tensors_now.keys()):
             raise ValueError(f"model: {moved[0]!r} was added or removed between two steps")
-        for name, p in now.items():
+        for name, p in tensors_now.items():
             mark = _mark_tensor(p)
             if mark[-1] != self.marks[name][-1]:
                 raise ValueError(f"model: {name!r} was frozen or unfrozen between two steps")
@@ -101,8 +101,8 @@ class WeightSeal:
 
     def count_changed(self) -> Tensor:
         """The number of tensors whose sum of bits has changed: a scalar on their device."""
-        now = _tensors_by_name(self.model)
-        changed = [sum_of_bits(now[name]) != before for name, before in self.sums.items()]
+        tensors_now = _tensors_by_name(self.model)
+        changed = [sum_of_bits(tensors_now[name]) != sealed for name, sealed in self.sums.items()]
         return torch.stack(changed).sum() if changed else torch.zeros((), dtype=torch.int64)
 
 
@@ -163,18 +163,19 @@ class ReadingSeal:
             marks[f"parameter {name}"] = tuple(tuple(hooks.values()) for hooks in hooks_by_kind)
         return cls(marks, attributes, kept_alive=values.kept_alive)
 
-    def without_what_reading_changes(self, before: ReadingSeal) -> ReadingSeal:
-        """This seal without the attributes that are other ones than in ``before``, when nothing but
-        the model itself has run in between: what a library counts, or keeps for the next pass."""
-        return replace(self, changing=frozenset(before._changed_attributes(self)))
+    def without_what_reading_changes(self, earlier_seal: ReadingSeal) -> ReadingSeal:
+        """This seal without the attributes that are other ones than in ``earlier_seal``, when
+        nothing but the model itself has run in between: what a library counts, or keeps for the
+        next pass."""
+        return replace(self, changing=frozenset(earlier_seal._changed_attributes(self)))
 
-    def _changed_attributes(self, now: ReadingSeal) -> Iterator[tuple[str, str]]:
-        """The attributes, by place and name, that are other ones ``now``, or are gone or new."""
-        for place in self.attributes.keys() & now.attributes.keys():
-            then, current = self.attributes[place], now.attributes[place]
-            if then != current:
-                for name in then.keys() | current.keys():
-                    if then.get(name, _ABSENT) != current.get(name, _ABSENT):
+    def _changed_attributes(self, later_seal: ReadingSeal) -> Iterator[tuple[str, str]]:
+        """The attributes, by place and name, that are other ones in ``later_seal``, gone or new."""
+        for place in self.attributes.keys() & later_seal.attributes.keys():
+            sealed, current = self.attributes[place], later_seal.attributes[place]
+            if sealed != current:
+                for name in sealed.keys() | current.keys():
+                    if sealed.get(name, _ABSENT) != current.get(name, _ABSENT):
                         yield place, name
 
     def refuse_changed_reading(self, model: nn.Module) -> None:
@@ -185,21 +186,21 @@ class ReadingSeal:
             Tests: ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``,
             ``tests/training/test_own_loop.py::test_an_attribute_of_a_layer_is_as_it_was_tried``.
         """
-        now = ReadingSeal.of(model)
+        seal_now = ReadingSeal.of(model)
         called = "was hooked, replaced or given another forward"
         changes = [
             (place, called)
-            for place in self.marks.keys() | now.marks.keys()
-            if self.marks.get(place) != now.marks.get(place)
+            for place in self.marks.keys() | seal_now.marks.keys()
+            if self.marks.get(place) != seal_now.marks.get(place)
         ]
         changes += [
             (place, called if name == "forward" else f"was given another {name!r}")
-            for place, name in set(self._changed_attributes(now)) - self.changing
+            for place, name in set(self._changed_attributes(seal_now)) - self.changing
         ]
         for place, change in sorted(changes):
             name = place.removeprefix("module ").removeprefix("parameter ")
-            what = repr(name) if name else f"a {type(model).__name__}"
-            raise ValueError(f"model: {what} {change} since it was tried")
+            described = repr(name) if name else f"a {type(model).__name__}"
+            raise ValueError(f"model: {described} {change} since it was tried")
 
 
 @dataclass
@@ -226,8 +227,8 @@ class _ValueReader:
         if name in ("config", "peft_config") or _holds_settings(value):
             if id(value) not in self._settings:
                 self._settings[id(value)] = kind  # if it holds itself
-                held = vars(value).items()
-                self._settings[id(value)] = kind, {key: self.read(x, key) for key, x in held}
+                attributes = vars(value).items()
+                self._settings[id(value)] = kind, {key: self.read(x, key) for key, x in attributes}
             return self._settings[id(value)]
         self.kept_alive[id(value)] = value
         return kind, id(value)
@@ -285,10 +286,10 @@ class OptimizerSeal:
     def count_changed(self) -> Tensor:
         """The number of learned tensors that are gone or new, or whose sum of bits has changed: a
         scalar."""
-        now = _learned_tensors(self.optimizers)
-        changed = torch.tensor(len(now.keys() ^ self.sums.keys()))
-        for name in now.keys() & self.sums.keys():  # on the devices where they are
-            changed = changed + (sum_of_bits(now[name]) != self.sums[name])
+        tensors_now = _learned_tensors(self.optimizers)
+        changed = torch.tensor(len(tensors_now.keys() ^ self.sums.keys()))
+        for name in tensors_now.keys() & self.sums.keys():  # on the devices where they are
+            changed = changed + (sum_of_bits(tensors_now[name]) != self.sums[name])
         return changed
 
 
@@ -300,7 +301,7 @@ def refuse_learned_state(optimizer: torch.optim.Optimizer) -> None:
     Guarantee:
         Test: ``tests/training/test_own_loop.py::test_an_optimizer_begins_with_nothing_learned``.
     """
-    states = (one.state for one in _with_inner_optimizers([optimizer]))
+    states = (inner.state for inner in _with_inner_optimizers([optimizer]))
     for p, values in itertools.chain.from_iterable(state.items() for state in states):
         for name, x in _tensors_in(values):
             flat = x.detach().reshape(-1)
@@ -352,18 +353,21 @@ class SettingsSeal:
     @classmethod
     def of(cls, model: nn.Module) -> SettingsSeal:
         """Seal the settings that the model has now."""
-        return cls(tuple(
-            (module, name, held, copy.deepcopy(held if isinstance(held, dict) else vars(held)))
-            for module in model.modules()
-            for name in ("config", "peft_config")
-            if isinstance(held := vars(module).get(name), dict) or hasattr(held, "__dict__")
-        ))  # fmt: skip
+        sealed: list[tuple[nn.Module, str, Any, dict[str, Any]]] = []
+        for module in model.modules():
+            for name in ("config", "peft_config"):
+                settings = vars(module).get(name)
+                if isinstance(settings, dict):
+                    sealed.append((module, name, settings, copy.deepcopy(settings)))
+                elif hasattr(settings, "__dict__"):
+                    sealed.append((module, name, settings, copy.deepcopy(vars(settings))))
+        return cls(tuple(sealed))
 
     def restore(self) -> None:
         """Restore these settings, whatever has been done to them."""
-        for module, name, held, values in self.settings:
-            setattr(module, name, held)
-            current = held if isinstance(held, dict) else vars(held)
+        for module, name, settings, values in self.settings:
+            setattr(module, name, settings)
+            current = settings if isinstance(settings, dict) else vars(settings)
             current.clear()
             current.update(copy.deepcopy(values))
 
@@ -371,12 +375,12 @@ class SettingsSeal:
 def _tensors_by_name(model: nn.Module) -> dict[str, Tensor]:
     """All tensors that a model may use: its parameters and buffers, each once by the first of its
     names, and those that a module holds as plain attributes."""
-    named: dict[str, Tensor] = dict(model.named_parameters())
-    named |= dict(model.named_buffers())
-    for place, module in model.named_modules():
+    tensors: dict[str, Tensor] = dict(model.named_parameters())
+    tensors |= dict(model.named_buffers())
+    for module_name, module in model.named_modules():
         for name, value in _plain_tensors(module):
-            named.setdefault(f"{place}.{name}".lstrip("."), value)
-    return named
+            tensors.setdefault(f"{module_name}.{name}".lstrip("."), value)
+    return tensors
 
 
 def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -390,11 +394,11 @@ def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield from _tensors_inside(value, name)
 
 
-def _tensors_inside(held: list[Any] | tuple[Any, ...] | dict[Any, Any], name: str) -> Iterator[
+def _tensors_inside(container: list[Any] | tuple[Any, ...] | dict[Any, Any], name: str) -> Iterator[
     tuple[str, Tensor]
 ]:  # fmt: skip
     """The tensors inside of a list or dict with this name."""
-    for key, x in held.items() if isinstance(held, dict) else enumerate(held):
+    for key, x in container.items() if isinstance(container, dict) else enumerate(container):
         if isinstance(x, Tensor):
             yield f"{name}.{key}", x
         elif isinstance(x, list | tuple | dict):
@@ -405,9 +409,9 @@ def _learned_tensors(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, T
     """The tensors that optimizers have learned, by the number of the optimizer, the place of the
     parameter, and the tensor's name."""
     return {
-        f"{which}.{place}.{name}": x
-        for which, optimizer in enumerate(optimizers)
-        for place, values in enumerate(optimizer.state.values())
+        f"{number}.{position}.{name}": x
+        for number, optimizer in enumerate(optimizers)
+        for position, values in enumerate(optimizer.state.values())
         for name, x in _tensors_in(values)
     }
 
@@ -436,8 +440,8 @@ def _mark_tensor(x: Tensor) -> tuple[int, int, bool]:
     """Which tensor ``x`` is, how often torch has counted it as changed, and whether it learns. If
     it is no parameter only its bits are compared, because ``to`` may put an equal one in its
     place."""
-    which = (id(x), x._version) if isinstance(x, nn.Parameter) else (0, 0)
-    return *which, x.requires_grad
+    identity = (id(x), x._version) if isinstance(x, nn.Parameter) else (0, 0)
+    return *identity, x.requires_grad
 
 
 def sums_of_saved_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -450,7 +454,7 @@ def sum_of_bits(x: Tensor) -> Tensor:
     places that are not a multiple of ``PLACES`` apart."""
     flat = x.detach().contiguous().view(-1)
     numbers = flat.view(_INTEGER_OF_SIZE.get(flat.element_size(), torch.int64))
-    whole = len(numbers) - len(numbers) % PLACES
-    sums = numbers[:whole].view(-1, PLACES).sum(0, dtype=torch.int64)
-    sums[: len(numbers) - whole] += numbers[whole:]
+    whole_length = len(numbers) - len(numbers) % PLACES
+    sums = numbers[:whole_length].view(-1, PLACES).sum(0, dtype=torch.int64)
+    sums[: len(numbers) - whole_length] += numbers[whole_length:]
     return (sums * torch.arange(1, PLACES + 1, device=x.device)).sum()

@@ -97,9 +97,9 @@ def test_a_kernel_makes_the_numbers_of_the_operators(kernel, count):
 @pytest.mark.parametrize(
     ("honest", "wrong"),
     [
-        ("counter = at.to(tl.uint32)", "counter = tl.arange(0, block).to(tl.uint32)"),
+        ("counter = offsets.to(tl.uint32)", "counter = tl.arange(0, block).to(tl.uint32)"),
         ("range(10)", "range(9)"),
-        ("count + at, half, inside, a1 + s1", "count + at, half, inside, a0 + s0"),
+        ("count + offsets, half, inside, a1 + s1", "count + offsets, half, inside, a0 + s0"),
         ("tl.sin(turn)", "tl.cos(turn)"),
     ],
     ids=[

@@ -76,8 +76,8 @@ def amplification() -> Number:
         delta = theorems.indistinguishability(p.tolist(), q.tolist(), epsilon=epsilon)
         amplified, bound = confidentiality.amplify_by_miss_rate(epsilon, delta=delta, gamma=gamma)
         mixed = ((1 - gamma) * q + gamma * p).tolist()
-        least = theorems.indistinguishability(mixed, q.tolist(), epsilon=amplified)
-        worst = max(worst, least - bound)
+        least_delta = theorems.indistinguishability(mixed, q.tolist(), epsilon=amplified)
+        worst = max(worst, least_delta - bound)
     return worst, f"δ exceeds the bound by {worst:.1g} in 200 mechanisms"
 
 
@@ -112,10 +112,12 @@ def _worlds(*texts: tuple[str, ...], found: bool) -> Number:
     for world in texts:
         points = [Point(str(k), str(k), t, (Secret("id", 4, len(t)),)) for k, t in enumerate(world)]
         flags = [p.secrets if found or MASK in p.text else () for p in points]
-        every = [p.secrets for p in points]
-        private_texts.append(sorted(p.text for p in prepare_points(points, flags, every).private))
-    apart = sum(a != b for a, b in zip(*private_texts, strict=True))
-    return float(apart), " and ".join(private_texts[0]) + " against " + " and ".join(
+        all_flags = [p.secrets for p in points]
+        private_texts.append(
+            sorted(p.text for p in prepare_points(points, flags, all_flags).private)
+        )
+    differing_points = sum(a != b for a, b in zip(*private_texts, strict=True))
+    return float(differing_points), " and ".join(private_texts[0]) + " against " + " and ".join(
         private_texts[1]
     )
 
@@ -138,26 +140,30 @@ def deduplicated_alone() -> Number:
     for world in (("id: 11", "id: 22"), (f"id: {MASK}", f"id: {MASK}")):
         points = [Point(str(k), str(k), text, ()) for k, text in enumerate(world)]
         repeated = mark_repeats(points)
-        marked = zip(points, repeated, strict=True)
-        worlds.append([MASK if again else point.text for point, again in marked])
-    apart = sum(a != b for a, b in zip(*worlds, strict=True))
-    return float(apart), " and ".join(worlds[0]) + " against " + " and ".join(worlds[1])
+        marked_points = zip(points, repeated, strict=True)
+        worlds.append([MASK if is_repeat else point.text for point, is_repeat in marked_points])
+    differing_points = sum(a != b for a, b in zip(*worlds, strict=True))
+    return float(differing_points), " and ".join(worlds[0]) + " against " + " and ".join(worlds[1])
 
 
 def group_sum() -> Number:
     """The tight delta of a group of five, divided by that of Proposition 5."""
     total, bound = theorems.group_naive([1.0] * 5, delta=DELTA, tight=False)
-    tight = theorems.group_delta(
+    tight_delta = theorems.group_delta(
         _event(), group=5, epsilon=total, neighbouring_relation="add_or_remove"
     )[1]
-    return tight / bound, f"δ is {tight:.2g}, at most {bound:.2g}"
+    return tight_delta / bound, f"δ is {tight_delta:.2g}, at most {bound:.2g}"
 
 
 def linear_groups() -> Number:
     """Epsilon of five points at a fixed delta, divided by five times that of one."""
-    one, five = _group_epsilon(1), _group_epsilon(5)
-    ratio = five / one / 5
-    return ratio, f"ε of one point {one:.2f}, of five {five:.2f}: {ratio:.2f} times linear"
+    epsilon_of_one, epsilon_of_five = _group_epsilon(1), _group_epsilon(5)
+    ratio = epsilon_of_five / epsilon_of_one / 5
+    return (
+        ratio,
+        f"ε of one point {epsilon_of_one:.2f}, of five {epsilon_of_five:.2f}: "
+        f"{ratio:.2f} times linear",
+    )
 
 
 def uniform() -> Number:
@@ -197,8 +203,13 @@ def one_mask() -> Number:
     def world(repeated: bool, mark: str) -> set[str]:
         return {f"id: {MASK}", mark if repeated else MASK}
 
-    apart, same = (world(True, m) != world(False, m) for m in ("<MASK_DEDUP>", MASK))
-    return float(apart) + float(not same), "told apart with two masks, not with one"
+    apart_with_two, apart_with_one = (
+        world(True, m) != world(False, m) for m in ("<MASK_DEDUP>", MASK)
+    )
+    return (
+        float(apart_with_two) + float(not apart_with_one),
+        "told apart with two masks, not with one",
+    )
 
 
 def run_times() -> Number:
@@ -246,9 +257,12 @@ def bloom() -> Number:
         index=["corpus", "scope"], columns="method", values="masked"
     )
     gap = (rows.bloom - rows.exact).dropna()
-    more = int(gap.clip(lower=0).sum())
-    missed = int(-gap.clip(upper=0).sum())
-    return missed, f"{missed} false negatives on {len(gap)} texts, {more} false positives"
+    false_positives = int(gap.clip(lower=0).sum())
+    false_negatives = int(-gap.clip(upper=0).sum())
+    return (
+        false_negatives,
+        f"{false_negatives} false negatives on {len(gap)} texts, {false_positives} false positives",
+    )
 
 
 # --- the leakage report ---------------------------------------------------------------------------
@@ -264,17 +278,25 @@ def rare_words(*, users: int = 25, dialogues: int = 1_000) -> Number:
                 for word in WORD.findall(value):
                     if secret.kind in speakers:
                         speakers[secret.kind].setdefault(word, set()).add(dialogue.user)
-    stay = {k: sum(len(who) >= users for who in words.values()) for k, words in speakers.items()}
-    sentence = " and ".join(f"{stay[k]} of {len(speakers[k]):,} {k} words" for k in speakers)
-    return sum(stay.values()), f"{sentence} stay"
+    remaining_words = {
+        k: sum(len(word_speakers) >= users for word_speakers in words.values())
+        for k, words in speakers.items()
+    }
+    sentence = " and ".join(
+        f"{remaining_words[k]} of {len(speakers[k]):,} {k} words" for k in speakers
+    )
+    return sum(remaining_words.values()), f"{sentence} stay"
 
 
 def tables_4_ratios() -> Number:
     """How many ratios in Table 4 do not follow from its own perplexities."""
     table = load_terms()["table_4"]
-    off = [r for a, b, r in table if f"{b / a:.2f}" != f"{float(r):.2f}"]
-    right = len(table) - len(off)
-    return len(off), f"{right} of {len(table)} as printed; {', '.join(off)} by rounding down"
+    not_reproduced = [r for a, b, r in table if f"{b / a:.2f}" != f"{float(r):.2f}"]
+    matching = len(table) - len(not_reproduced)
+    return (
+        len(not_reproduced),
+        f"{matching} of {len(table)} as printed; {', '.join(not_reproduced)} by rounding down",
+    )
 
 
 def table_1() -> Number:
@@ -285,13 +307,16 @@ def table_1() -> Number:
     corpus = [leakage.Document(u, str(j), t) for j, (u, t) in enumerate(spoken)]
     logprobs = [np.full(len(t), -5.0) for _, t in spoken]
     ranks = [np.full(len(t), 9) for _, t in spoken]
-    for j, (at, perplexity) in enumerate([(2, 1.3), (3, 3.6)]):
-        logprobs[j][at : at + 2], ranks[j][at : at + 2] = -np.log(perplexity), 0
+    for j, (position, perplexity) in enumerate([(2, 1.3), (3, 3.6)]):
+        logprobs[j][position : position + 2], ranks[j][position : position + 2] = (
+            -np.log(perplexity),
+            0,
+        )
     runs = leakage.find_runs(corpus, leakage.TokenScores(logprobs, ranks), k=1)
     (row,) = leakage.sequence_features(runs, corpus).itertuples()
     counts = (row.total_in_s, row.users_in_s, row.total_in_d, row.users_in_d)
-    wrong = [a for a, b in zip(counts, (2, 1, 10, 5), strict=True) if a != b]
-    return len(wrong), ", ".join(map(str, counts))
+    deviating = [a for a, b in zip(counts, (2, 1, 10, 5), strict=True) if a != b]
+    return len(deviating), ", ".join(map(str, counts))
 
 
 def last_run() -> Number:
@@ -317,19 +342,19 @@ def _best_guess() -> dict[str, float]:
         group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.01] * 75, [0, 75]), SIGMA)[0]
     )
     low, high = tight_posterior(GROUP, SIGMA, STEPS, PRIOR, neighbouring_relation="reference")
-    by_kl = float(secret_guesses.posterior_from_divergence(kl, PRIOR))
-    return {"low": low, "tight": high, "kl": by_kl}
+    kl_bound = float(secret_guesses.posterior_from_divergence(kl, PRIOR))
+    return {"low": low, "tight": high, "kl": kl_bound}
 
 
 def linear_divergence() -> Number:
     """The exponent with which the KL divergence that c_j bounds grows in the number of examples."""
-    one, many = (
+    kl_of_one, kl_of_many = (
         float(
             group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.01] * k, [0, k]), 2.0)[0]
         )
         for k in (1, 75)
     )
-    power = math.log(many / one) / math.log(75)
+    power = math.log(kl_of_many / kl_of_one) / math.log(75)
     return power, f"it grows with the power {power:.2f} of the number"
 
 
@@ -348,26 +373,35 @@ def _renyi_bounds() -> tuple[list[float], list[float]]:
     """At each order, the posterior by Lemma 3.2 with the divergence of that order, and the bound of
     Balle, Cherubin and Hayes: r <= (p e^D)^((a - 1) / a)."""
     pair = GaussianMixturePair(tuple(GROUP.tolist()), SIGMA, "forward")
-    each = STEPS * renyi.renyi_divergences(pair, ORDERS)
-    ours = [theorems.posterior_by_renyi([d], [a], PRIOR) for d, a in zip(each, ORDERS, strict=True)]
-    theirs = [math.exp(min(0.0, (math.log(PRIOR) + d) * (a - 1) / a))
-              for d, a in zip(each, ORDERS, strict=True)]  # fmt: skip
-    return ours, theirs
+    divergences = STEPS * renyi.renyi_divergences(pair, ORDERS)
+    lemma_bounds = [
+        theorems.posterior_by_renyi([d], [a], PRIOR)
+        for d, a in zip(divergences, ORDERS, strict=True)
+    ]
+    earlier_bounds = [math.exp(min(0.0, (math.log(PRIOR) + d) * (a - 1) / a))
+              for d, a in zip(divergences, ORDERS, strict=True)]  # fmt: skip
+    return lemma_bounds, earlier_bounds
 
 
 def renyi_beats_earlier() -> Number:
     """How far the lemma's bound is, at the worst order, below that of the work it improves on.
     Without its term for a wrong guess, the lemma becomes that bound."""
-    ours, theirs = _renyi_bounds()
-    least = min(b - a for a, b in zip(ours, theirs, strict=True))
-    return least, f"Lemma 3.2 {min(ours):.4f}, [2] {min(theirs):.4f}; at no order above it"
+    lemma_bounds, earlier_bounds = _renyi_bounds()
+    least_gain = min(b - a for a, b in zip(lemma_bounds, earlier_bounds, strict=True))
+    return (
+        least_gain,
+        f"Lemma 3.2 {min(lemma_bounds):.4f}, [2] {min(earlier_bounds):.4f}; at no order above it",
+    )
 
 
 def kl_beats_earlier() -> Number:
     """How far the bound by KL is below that of the work which the lemma improves on."""
     kl = _best_guess()["kl"]
-    lemma, earlier = (min(bounds) for bounds in _renyi_bounds())
-    return earlier - kl, f"KL {kl:.3f}, [2] {earlier:.3f}, Lemma 3.2 with Rényi {lemma:.3f}"
+    lemma, earlier_bound = (min(bounds) for bounds in _renyi_bounds())
+    return (
+        earlier_bound - kl,
+        f"KL {kl:.3f}, [2] {earlier_bound:.3f}, Lemma 3.2 with Rényi {lemma:.3f}",
+    )
 
 
 def blow_up() -> Number:
@@ -461,7 +495,11 @@ def bound_where_extraction_ends() -> Number:
         {"value": "sum", "probes": "max"}
     )
     extracted = runs.groupby(["noise_multiplier", "hidden"]).sum()
-    most = (extracted.value / extracted.probes).groupby("noise_multiplier").max()
-    sigma = float(most[most <= EXTRACTED].index.min())
+    most_extracted = (extracted.value / extracted.probes).groupby("noise_multiplier").max()
+    sigma = float(most_extracted[most_extracted <= EXTRACTED].index.min())
     bound = ExtractionStudy(seed=0, noise_multiplier=sigma, epochs=32).posterior(PRIOR)
-    return bound, f"at σ = {sigma:g}, where {most[sigma]:.2%} can be extracted: at most {bound:.3g}"
+    return (
+        bound,
+        f"at σ = {sigma:g}, where {most_extracted[sigma]:.2%} can be extracted: "
+        f"at most {bound:.3g}",
+    )

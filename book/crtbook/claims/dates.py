@@ -10,8 +10,8 @@
 A function that helps to decide is marked :func:`dated`. While a row is judged, the names of those
 that ran are collected, so no row can carry an earlier date than the code that judged it.
 ``rules.yml`` keeps the hash of each and the day since when it stands. The hash is of the program:
-comments, docstrings and the form of the lines do not count. The words of a rule do, so a date is
-sometimes later than it need be, never earlier.
+comments, docstrings, the form of the lines and the names of variables do not count. The words of a
+rule do, so a date is sometimes later than it need be, never earlier.
 """
 
 import ast
@@ -60,8 +60,8 @@ def collect_judges() -> Iterator[set[str]]:
 
 
 def hash_program(*functions: Callable[..., object]) -> str:
-    """A hash of what functions do: of their program without comments and docstrings. It is the same
-    in every version of Python."""
+    """A hash of what functions do: of their program without comments, docstrings and the names of
+    variables. It is the same in every version of Python."""
     parts = []
     for function in functions:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body
@@ -69,8 +69,33 @@ def hash_program(*functions: Callable[..., object]) -> str:
         if ast.get_docstring(node) is not None:
             node.body = node.body[1:]
         node.decorator_list = []
+        _number_variables(node)
         parts.append(_describe_node(node))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+
+def _number_variables(function: ast.FunctionDef) -> None:
+    """Replace each name of a variable, a parameter or an inner function by its number in the order
+    of appearance; a keyword-only parameter keeps its name, which callers write."""
+    named_by_callers = {argument.arg for argument in function.args.kwonlyargs}
+    numbers: dict[str, str] = {}
+    for node in ast.walk(function):
+        name = ""
+        if isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.FunctionDef) and node is not function:
+            name = node.name
+        if name and name not in named_by_callers:
+            numbers.setdefault(name, f"variable {len(numbers)}")
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            node.arg = numbers.get(node.arg, node.arg)
+        elif isinstance(node, ast.Name):
+            node.id = numbers.get(node.id, node.id)
+        elif isinstance(node, ast.FunctionDef):
+            node.name = numbers.get(node.name, node.name)
 
 
 def _describe_node(node: object) -> str:
@@ -89,13 +114,13 @@ def hash_calculation(module: ModuleType, name: str) -> str:
     """A hash of a function of ``module`` and of all functions there that it needs."""
     needed, waiting = dict[str, Callable[..., object]](), [name]
     while waiting:
-        now = waiting.pop()
-        function = inspect.unwrap(getattr(module, now))
-        needed[now] = function
+        needed_name = waiting.pop()
+        function = inspect.unwrap(getattr(module, needed_name))
+        needed[needed_name] = function
         names = {n.id for n in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function))))
                  if isinstance(n, ast.Name)}  # fmt: skip
-        here = {n for n, f in vars(module).items() if _is_function_of(module, f)}
-        waiting += sorted((names & here) - {*needed, *waiting})
+        module_functions = {n for n, f in vars(module).items() if _is_function_of(module, f)}
+        waiting += sorted((names & module_functions) - {*needed, *waiting})
     return hash_program(*(needed[n] for n in sorted(needed)))
 
 

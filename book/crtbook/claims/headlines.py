@@ -32,9 +32,9 @@ def predict_new_cell(values: Sequence[float]) -> tuple[float, float, float] | No
     if len(values) < FEWEST:
         return None
     n, mean = len(values), float(np.mean(values))
-    wide = float(np.std(values, ddof=1)) * math.sqrt(1 + 1 / n)
-    off = float(special.stdtrit(n - 1, 0.975)) * wide
-    return mean, mean - off, mean + off
+    spread = float(np.std(values, ddof=1)) * math.sqrt(1 + 1 / n)
+    half_width = float(special.stdtrit(n - 1, 0.975)) * spread
+    return mean, mean - half_width, mean + half_width
 
 
 def select_cells(headline: Mapping[str, Any], table: DataFrame) -> DataFrame:
@@ -52,16 +52,16 @@ def check_robustness(
 ) -> dict[str, list[tuple[str, str]]]:
     """For each cell of a headline (its corpus, model and size), the name and the verdict of each
     other analysis of the same sentence; one that does not judge the cell is left out."""
-    by_id = {claim.id: claim for claim in load_claims()}
-    out: dict[str, list[tuple[str, str]]] = {}
-    for words, change in headline["analyses"].items():
+    claims_by_id = {claim.id: claim for claim in load_claims()}
+    verdicts: dict[str, list[tuple[str, str]]] = {}
+    for analysis, change in headline["analyses"].items():
         for name, metric in headline["claims"].items():
-            claim: Claim = by_id[name].model_copy(update={"metric": metric} | change)
-            here = {t: sources[t] for t in claim.tables if t in sources}
-            table = ledger.judge_claims([claim], here)
+            claim: Claim = claims_by_id[name].model_copy(update={"metric": metric} | change)
+            claim_sources = {t: sources[t] for t in claim.tables if t in sources}
+            table = ledger.judge_claims([claim], claim_sources)
             for row in table[table.value.notna()].to_dict("records"):
-                out.setdefault(name_cell(row), []).append((words, row["verdict"]))
-    return out
+                verdicts.setdefault(name_cell(row), []).append((analysis, row["verdict"]))
+    return verdicts
 
 
 def name_cell(row: Mapping[Any, Any]) -> str:
@@ -77,13 +77,15 @@ def describe_robustness(verdict: str, analyses: Sequence[tuple[str, str]]) -> st
     >>> describe_robustness("agrees", [("margin 1.05", "in part"), ("margin 1.25", "agrees")])
     '1 of 2 other analyses agrees as well (margin 1.05: in part)'
     """
-    same = [name for name, other in analyses if other == verdict]
-    word = f"{'is' if len(same) == 1 else 'are'} {verdict}"
-    word = {"agrees": "agree", "differs": "differ"}.get(verdict, word)
-    word += "s" * (verdict in ("agrees", "differs") and len(same) == 1)
-    others = "; ".join(f"{name}: {other}" for name, other in analyses if other != verdict)
-    told = f"{len(same)} of {len(analyses)} other analyses {word} as well"
-    return f"{told} ({others})" if others else told
+    agreeing = [name for name, other_verdict in analyses if other_verdict == verdict]
+    verb = f"{'is' if len(agreeing) == 1 else 'are'} {verdict}"
+    verb = {"agrees": "agree", "differs": "differ"}.get(verdict, verb)
+    verb += "s" * (verdict in ("agrees", "differs") and len(agreeing) == 1)
+    dissenting = "; ".join(
+        f"{name}: {other_verdict}" for name, other_verdict in analyses if other_verdict != verdict
+    )
+    summary = f"{len(agreeing)} of {len(analyses)} other analyses {verb} as well"
+    return f"{summary} ({dissenting})" if dissenting else summary
 
 
 def ratio_of_totals(left: int, right: int) -> tuple[float, float, float]:
@@ -93,25 +95,25 @@ def ratio_of_totals(left: int, right: int) -> tuple[float, float, float]:
     >>> [round(x, 1) for x in ratio_of_totals(930, 4)]
     [232.5, 90.5, 855.1]
     """
-    ends = clopper_pearson(left, left + right)
-    low, high = (share / (1 - share) if share < 1 else math.inf for share in ends)
+    share_interval = clopper_pearson(left, left + right)
+    low, high = (share / (1 - share) if share < 1 else math.inf for share in share_interval)
     return (left / right if right else math.inf), low, high
 
 
 def count_totals(rows: DataFrame, sources: measures.Sources) -> dict[str, list[int]]:
     """For each row, what its two arms count in all runs together, of the seeds that both have."""
-    by_id, out = {claim.id: claim for claim in load_claims()}, {}
+    claims_by_id, totals = {claim.id: claim for claim in load_claims()}, {}
     for row in rows.to_dict("records"):
-        claim = by_id[re.sub(r"\.\d+$", "", row["id"])]
+        claim = claims_by_id[re.sub(r"\.\d+$", "", row["id"])]
         name, _, metric = row["source"].partition(": ")
         cell = measures.select_rows(sources[name], {"corpus": row["corpus"], "model": row["model"]})
         arms = [
-            measures.value_per_seed(cell, arm, metric, at, claim.reduce)
-            for arm, at in ((claim.left, claim.at), (claim.right, claim.right_at))
+            measures.value_per_seed(cell, arm, metric, snapshot, claim.reduce)
+            for arm, snapshot in ((claim.left, claim.at), (claim.right, claim.right_at))
         ]
-        both = DataFrame(dict(enumerate(arms))).dropna()
-        out[row["id"]] = [int(n) for n in both.sum()]
-    return out
+        paired = DataFrame(dict(enumerate(arms))).dropna()
+        totals[row["id"]] = [int(n) for n in paired.sum()]
+    return totals
 
 
 def make_box(
@@ -125,7 +127,7 @@ def make_box(
     did, for a headline that shows them."""
     rows = select_cells(headline, table)
     if headline.get("totals"):
-        ratios = [ratio_of_totals(*totals[row]) for row in rows.id]
+        ratios = [ratio_of_totals(*totals[row_id]) for row_id in rows.id]
         rows[["value", "low", "high"]] = np.reshape(ratios, (-1, 3))
         endless = np.isinf(rows.value)
         rows.loc[endless, "value"] = rows.low[endless]
@@ -137,49 +139,58 @@ def make_box(
     values = scale(rows.value.to_numpy(float))
     next_ = predict_new_cell(values[(rows.verdict != OPEN).to_numpy()].tolist())
     number = headline["paper_number"]
-    by_id = {c.id: c for c in load_claims()}
-    claim = by_id[next(iter(headline["claims"]))]
+    claims_by_id = {c.id: c for c in load_claims()}
+    claim = claims_by_id[next(iter(headline["claims"]))]
     line = float(claim.line)
     if headline.get("ratio"):
         line = math.log(line)
     ends = [*values, line, *(next_ or ()), *([float(number)] if number else ())]
-    ends += [float(e) for e in scale(rows[["low", "high"]].dropna().to_numpy(float)).ravel()]
+    ends += [float(end) for end in scale(rows[["low", "high"]].dropna().to_numpy(float)).ravel()]
     low, high = min(ends), max(ends)
     low, high = low - 0.04 * (high - low), high + 0.04 * (high - low)
-    above = claim.side == "above"
-    band = (line, high) if above else (low, line)
+    is_above = claim.side == "above"
+    band = (line, high) if is_above else (low, line)
 
     def place(x: float) -> float:
         return round(float(100 * (x - low) / (high - low)), 1)
 
-    def words(x: float) -> str:
+    def format_number(x: float) -> str:
         return f"{math.exp(x):.3g}" if log else f"{x:.3g}"
 
-    def row(
+    def make_row(
         name: str,
         value: float,
         ends: Sequence[float],
         kind: str,
         note: str = "",
-        least: bool = False,
+        is_least: bool = False,
     ) -> dict[str, Any]:
-        interval = f" [{words(ends[0])}, {words(ends[1])}]" if len(ends) and not least else ""
-        places = [place(e) for e in ends]
-        return {"name": name, "at": place(value), "ends": places, "kind": kind, "note": note,
-                "told": "at least " * least + words(value) + interval}  # fmt: skip
+        interval = ""
+        if len(ends) and not is_least:
+            interval = f" [{format_number(ends[0])}, {format_number(ends[1])}]"
+        end_places = [place(end) for end in ends]
+        return {"name": name, "at": place(value), "ends": end_places, "kind": kind, "note": note,
+                "told": "at least " * is_least + format_number(value) + interval}  # fmt: skip
 
-    lines = [row("the paper", float(number), (), "paper")] if number else []
-    for cell, value, least in zip(rows.to_dict("records"), values, endless, strict=True):
+    lines = [make_row("the paper", float(number), (), "paper")] if number else []
+    for cell, value, is_least in zip(rows.to_dict("records"), values, endless, strict=True):
         bounds = np.array([cell["low"], cell["high"]], dtype=float)
         interval = () if np.isnan(bounds).any() else tuple(scale(bounds))
-        decided = cell["verdict"] not in (OPEN, UNDECIDABLE)
-        note = describe_note(cell, by_id) if decided else cell["why"]
+        is_decided = cell["verdict"] not in (OPEN, UNDECIDABLE)
+        note = describe_note(cell, claims_by_id) if is_decided else cell["why"]
         lines.append(
-            row(name_cell(cell), float(value), interval, cell["verdict"], note, least=bool(least))
+            make_row(
+                name_cell(cell),
+                float(value),
+                interval,
+                cell["verdict"],
+                note,
+                is_least=bool(is_least),
+            )
         )
     if next_:
         name = "a corpus or model like those that are decided, in 95 of 100 cases"
-        lines.append(row(name, next_[0], next_[1:], "next"))
+        lines.append(make_row(name, next_[0], next_[1:], "next"))
     waiting = rows[rows.run != ""]
     next_runs = map(ledger.format_run, waiting.run, waiting.hours)
     return {
@@ -188,7 +199,7 @@ def make_box(
         "axis": headline["axis"],
         "rows": lines,
         "band": [place(b) for b in band],
-        "line": f"{'above' if above else 'below'} {words(line)}",
+        "line": f"{'above' if is_above else 'below'} {format_number(line)}",
         "since": rows.since.max(),
         "few": "" if next_ else "Too few cells are decided to say what another one may show.",
         "words": _describe_three_kinds(headline, table, rows),
@@ -204,11 +215,13 @@ def make_box(
     }
 
 
-def describe_note(cell: Mapping[Any, Any], by_id: Mapping[str, Claim]) -> str:
+def describe_note(cell: Mapping[Any, Any], claims_by_id: Mapping[str, Claim]) -> str:
     """What a decided cell must say beside its verdict: what was found where the claim beside it
     differs."""
-    found = by_id[re.sub(r"\.\d+$", "", cell["id"])].found.partition(":")[0]
-    return next((part for part in cell["why"].split("; ") if found and part.startswith(found)), "")
+    finding = claims_by_id[re.sub(r"\.\d+$", "", cell["id"])].found.partition(":")[0]
+    if not finding:
+        return ""
+    return next((part for part in cell["why"].split("; ") if part.startswith(finding)), "")
 
 
 def _describe_three_kinds(
@@ -217,7 +230,7 @@ def _describe_three_kinds(
     """What is checked by calculation, what is seen again on the paper's own corpus, and what on
     others; and the size of the largest runs beside the paper's."""
     proofs = table[table.id.isin(headline["proved"])].verdict
-    own = rows.corpus.isin(headline["ours"])
+    is_own_corpus = rows.corpus.isin(headline["ours"])
     figure = next(f for f in load_claims_file("figures") if f["id"] == headline["figure"])
     largest = rows.edition.iloc[0].rpartition(", ")[0]
     largest = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", largest)
@@ -231,8 +244,8 @@ def _describe_three_kinds(
         "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} holds"[
             : None if len(proofs) == 1 else -1
         ],
-        "reproduced": _count_in_words(rows[own]) or "its corpus is not here",
-        "replicated": _count_in_words(rows[~own]) or "on no other corpus",
+        "reproduced": _count_in_words(rows[is_own_corpus]) or "its corpus is not here",
+        "replicated": _count_in_words(rows[~is_own_corpus]) or "on no other corpus",
         "size": f"{largest}; the paper has {', '.join(filter(None, (paper, epochs)))}",
     }
 

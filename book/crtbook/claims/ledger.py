@@ -62,21 +62,22 @@ def judge_claims(claims: Iterable[Claim], sources: measures.Sources) -> DataFram
     """One row for each claim, edition, corpus, model and metric, with each family corrected as one.
     ``sources`` are the tables that answer. A claim that none of them answers is open, and its row
     states what is missing."""
-    out: list[dict[str, Any]] = []
+    ledger_rows: list[dict[str, Any]] = []
     for claim in claims:
         rows = list(measures.measure_claim(claim, sources))
         rows = rows or [(Evidence(why=f"no recorded run has {_describe_missing_runs(claim)}"), {})]
         with dates.collect_judges() as judges:
             corrected = statistics.correct_in_family([e for e, _ in rows], seeds=claim.seeds)
-        of_family = frozenset(judges) - {"statistics.keep_confirmed"}
-        corrected = [replace(e, judges=e.judges | of_family) for e in corrected]
-        claim_rows = [_make_row(claim, e, at) for e, (_, at) in zip(corrected, rows, strict=True)]
+        family_judges = frozenset(judges) - {"statistics.keep_confirmed"}
+        corrected = [replace(e, judges=e.judges | family_judges) for e in corrected]
+        cells = [cell_facts for _, cell_facts in rows]
+        claim_rows = [_make_row(claim, e, cell) for e, cell in zip(corrected, cells, strict=True)]
         if claim.often and AGREES in {row["verdict"] for row in claim_rows}:
             claim_rows = [_soften_to_part(row) for row in claim_rows]
         if len(claim_rows) > 1:
             claim_rows = [row | {"id": f"{claim.id}.{k}"} for k, row in enumerate(claim_rows)]
-        out += claim_rows
-    return _with_rows_beside(DataFrame(out)[COLUMNS], claims, sources)
+        ledger_rows += claim_rows
+    return _with_rows_beside(DataFrame(ledger_rows)[COLUMNS], claims, sources)
 
 
 def _with_rows_beside(
@@ -84,12 +85,12 @@ def _with_rows_beside(
 ) -> DataFrame:
     """The rows; where the claim ``beside`` one differs on its corpus, it says what was found."""
     claim = table.id.str.replace(r"\.\d+$", "", regex=True)
-    for asked in (c for c in claims if c.beside):
-        refuted = table[(claim == asked.beside) & (table.verdict == DIFFERS)]
-        rows = (claim == asked.id) & table.corpus.isin(refuted.corpus)
+    for judged_claim in (c for c in claims if c.beside):
+        refuted = table[(claim == judged_claim.beside) & (table.verdict == DIFFERS)]
+        rows = (claim == judged_claim.id) & table.corpus.isin(refuted.corpus)
         for k, row in table[rows].iterrows():
-            found = describe_found(asked, row, sources)
-            table.loc[k, "why"] = "; ".join(filter(None, [row.why, found]))
+            finding = describe_found(judged_claim, row, sources)
+            table.loc[k, "why"] = "; ".join(filter(None, [row.why, finding]))
     return table
 
 
@@ -99,8 +100,8 @@ def describe_found(claim: Claim, row: pd.Series, sources: measures.Sources) -> s
     source, _, _ = row.source.partition(":")
     cell = measures.select_rows(sources[source], {"corpus": row.corpus})
 
-    def mean(named: re.Match[str]) -> str:
-        return f"{measures.value_per_seed(cell, named[1], named[2], claim.at).mean():.2f}"
+    def mean(match: re.Match[str]) -> str:
+        return f"{measures.value_per_seed(cell, match[1], match[2], claim.at).mean():.2f}"
 
     return re.sub(r"\{(\w+) (\w+)\}", mean, claim.found)
 
@@ -110,11 +111,11 @@ def _soften_to_part(row: dict[str, Any]) -> dict[str, Any]:
     """Make a row "in part": its sentence says "often", "can" or "some", and agrees elsewhere."""
     if row["verdict"] != DIFFERS:
         return row
-    why = "the sentence speaks of some cases, and others agree"
+    reason = "the sentence speaks of some cases, and others agree"
     softened = load_claims_file("rules")["functions"]["ledger._soften_to_part"]["since"]
     return row | {
         "verdict": PART,
-        "why": "; ".join(filter(None, (row["why"], why))),
+        "why": "; ".join(filter(None, (row["why"], reason))),
         "since": max(row["since"], softened),
     }
 
@@ -124,39 +125,43 @@ def _describe_missing_runs(claim: Claim) -> str:
     return f"{', '.join(claim.metrics)} of {arms}"
 
 
-def _make_row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
-    facts = {name: getattr(claim, name) for name in ("id", "paper", "where", "words", "number")}
-    verdict = statistics.decide_verdict(e, seeds=claim.seeds)
-    why, source = [*filter(None, [e.why]), *statistics.describe_excess(e)], at.get("source", "")
+def _make_row(claim: Claim, evidence: Evidence, cell_facts: Mapping[str, str]) -> dict[str, Any]:
+    claim_fields = {
+        name: getattr(claim, name) for name in ("id", "paper", "where", "words", "number")
+    }
+    verdict = statistics.decide_verdict(evidence, seeds=claim.seeds)
+    reasons = [*filter(None, [evidence.why]), *statistics.describe_excess(evidence)]
+    source = cell_facts.get("source", "")
     if verdict == DIFFERS and claim.holds:
-        verdict, why = PART, [*why, claim.holds]
+        verdict, reasons = PART, [*reasons, claim.holds]
     if claim.kind == "remark":
         verdict = REMARK
     elif claim.kind == "by construction" and verdict == AGREES:
         verdict = CONSTRUCTION
     if verdict == PART and claim.side == "same or below":
-        why += ["worse, but by less than the margin"]
-    run = _find_deciding_run(claim, e, at) if verdict == OPEN else {}
+        reasons += ["worse, but by less than the margin"]
+    run = _find_deciding_run(claim, evidence, cell_facts) if verdict == OPEN else {}
     if "needs" in run:
-        verdict, why = UNDECIDABLE, [*why, f"needs {run['needs']}"]
+        verdict, reasons = UNDECIDABLE, [*reasons, f"needs {run['needs']}"]
     elif verdict in (OPEN, UNDECIDABLE):
-        if 0 < e.seeds < claim.seeds:
-            n = {1: "one seed", 2: "two seeds"}[e.seeds]
-            why.insert(0, f"{n}, {claim.seeds} are needed")
-        elif e.seeds_to_decide:
-            why += [f"p = {min(e.p_true, e.p_false):.2g} in its family"] if not e.why else []
-            why += [_describe_seeds_needed(e, never=verdict == UNDECIDABLE)]
-        elif e.seeds and not why:
-            why = [f"p = {min(e.p_true, e.p_false):.2g} in its family"]
-        why += [claim.why] if claim.why and not at else []
-    metric = f": {at['metric']}" if at.get("metric") else ""
-    return facts | {
+        if 0 < evidence.seeds < claim.seeds:
+            n = {1: "one seed", 2: "two seeds"}[evidence.seeds]
+            reasons.insert(0, f"{n}, {claim.seeds} are needed")
+        elif evidence.seeds_to_decide:
+            if not evidence.why:
+                reasons.append(f"p = {min(evidence.p_true, evidence.p_false):.2g} in its family")
+            reasons += [_describe_seeds_needed(evidence, never=verdict == UNDECIDABLE)]
+        elif evidence.seeds and not reasons:
+            reasons = [f"p = {min(evidence.p_true, evidence.p_false):.2g} in its family"]
+        reasons += [claim.why] if claim.why and not cell_facts else []
+    metric = f": {cell_facts['metric']}" if cell_facts.get("metric") else ""
+    return claim_fields | {
         "verdict": verdict,
-        **{name: getattr(e, name) for name in ("ours", "value", "low", "high")},
-        **{name: at.get(name, "") for name in ("made", "corpus", "model", "edition")},
-        "rule": e.rule or "some recorded run must give the number",
-        "since": _find_date_of_rule(claim, e, verdict, source),
-        "why": "; ".join(why),
+        **{name: getattr(evidence, name) for name in ("ours", "value", "low", "high")},
+        **{name: cell_facts.get(name, "") for name in ("made", "corpus", "model", "edition")},
+        "rule": evidence.rule or "some recorded run must give the number",
+        "since": _find_date_of_rule(claim, evidence, verdict, source),
+        "why": "; ".join(reasons),
         "run": run["command"] if verdict == OPEN else "",
         "hours": run["hours"] if verdict == OPEN else np.nan,
         "chapter": claim.chapter,
@@ -164,93 +169,99 @@ def _make_row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any
     }
 
 
-def _find_date_of_rule(claim: Claim, e: Evidence, verdict: str, edition: str) -> str:
+def _find_date_of_rule(claim: Claim, evidence: Evidence, verdict: str, edition: str) -> str:
     """The day since which a row is judged as it is: the last day on which its rule, a margin by
     which it was judged, or a function that judged it, changed; or its edition was added."""
-    rules, margins, judges = load_claims_file("rules"), {*e.margins}, {*e.judges}
+    rules, margins, judges = load_claims_file("rules"), {*evidence.margins}, {*evidence.judges}
     if verdict == UNDECIDABLE:
         margins.add("most")
     judges.add("statistics.decide_verdict")
-    if e.by_all_seeds is not None:
+    if evidence.by_all_seeds is not None:
         judges.add("statistics.keep_confirmed")
     names = {"claims": {claim.id}, "margins": margins, "functions": judges,
              "calculations": {claim.call},
              "editions": {edition} if claim.tables == EDITIONS else set()}  # fmt: skip
     return max(
         str(rules[kind][name]["since"])
-        for kind, of_kind in names.items()
-        for name in of_kind
+        for kind, names_of_kind in names.items()
+        for name in names_of_kind
         if name in rules[kind]
     )
 
 
-def _describe_seeds_needed(e: Evidence, *, never: bool) -> str:
+def _describe_seeds_needed(evidence: Evidence, *, never: bool) -> str:
     """How many seeds an open row would need: at the observed mean, and at the end of its interval
     that is farther from the line."""
-    most = statistics.MAX_SEEDS
+    max_seeds = statistics.MAX_SEEDS
     if never:
         return (
-            f"more than {most} seeds would be needed, even if the mean lies at the most favourable"
-            " end of its interval"
+            f"more than {max_seeds} seeds would be needed, even if the mean lies at the most "
+            "favourable end of its interval"
         )
-    kind = "new seeds, looked at once," if "by the first" in e.rule + e.why else "seeds"
-    if e.seeds_to_decide > most:
-        return f"{e.fewest_seeds_to_decide:g} {kind} or more would be needed"
-    return f"about {e.seeds_to_decide:g} {kind} would be needed"
+    kind = "seeds"
+    if "by the first" in evidence.rule + evidence.why:
+        kind = "new seeds, looked at once,"
+    if evidence.seeds_to_decide > max_seeds:
+        return f"{evidence.fewest_seeds_to_decide:g} {kind} or more would be needed"
+    return f"about {evidence.seeds_to_decide:g} {kind} would be needed"
 
 
-def _find_deciding_run(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_deciding_run(
+    claim: Claim, evidence: Evidence, cell_facts: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """The run that would decide an open row: its ``command`` and CPU ``hours``, or what it
     ``needs`` where that is not here. More seeds of the row's own cell, where they can decide it."""
-    source = at.get("source", "")
-    seeds_decide = claim.at != "picked" or (e.settled and e.seeds_to_decide > 0)
+    source = cell_facts.get("source", "")
+    seeds_decide = claim.at != "picked" or (evidence.settled and evidence.seeds_to_decide > 0)
     if seeds_decide and not claim.run and source in load_terms()["more_seeds"]:
-        return _plan_more_seeds(claim, e, at)
-    by_table = load_terms()["by_table_picked" if claim.at == "picked" else "by_table"]
+        return _plan_more_seeds(claim, evidence, cell_facts)
+    run_by_table = load_terms()["by_table_picked" if claim.at == "picked" else "by_table"]
     if not source and not claim.run and claim.tables[0] in load_terms()["more_seeds"]:
         sweep = load_terms()["more_seeds"][claim.tables[0]]
         return {"command": f"crtbook sweep {sweep}", "hours": np.nan}
-    name = claim.run or by_table.get(source) or by_table[claim.tables[0]]
+    name = claim.run or run_by_table.get(source) or run_by_table[claim.tables[0]]
     run: dict[str, Any] = dict(load_terms()["runs"][name])
-    return run | {"command": run["command"].format(**at)} if "command" in run else run
+    return run | {"command": run["command"].format(**cell_facts)} if "command" in run else run
 
 
-def _plan_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
+def _plan_more_seeds(
+    claim: Claim, evidence: Evidence, cell_facts: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """The sweep that made a row's cell, for as many seeds as the row needs, with the time that its
     recorded seeds took; with the paper's number of epochs where fewer refute nothing."""
-    have, epochs = at["seeds"], []
-    new, price = 0, at["hours_a_seed"]
-    if e.epochs:
-        seeds, price = statistics.MIN_SEEDS_FOR_REPEATED_LOOKS, price * claim.epochs / e.epochs
-        new = seeds
+    recorded_seeds, epochs = cell_facts["seeds"], []
+    new_seeds, price = 0, cell_facts["hours_a_seed"]
+    if evidence.epochs:
+        seeds = new_seeds = statistics.MIN_SEEDS_FOR_REPEATED_LOOKS
+        price = price * claim.epochs / evidence.epochs
         names = {m for arm in (claim.left, claim.right) if arm
                  for m in np.atleast_1d(load_terms()["arms"][arm]["method"])}  # fmt: skip
-        epochs = [f"--set shapes.{at['model']}.epochs.{m}={claim.epochs}" for m in sorted(names)]
-    elif 0 < e.seeds < claim.seeds:
+        group = f"shapes.{cell_facts['model']}.epochs"
+        epochs = [f"--set {group}.{method}={claim.epochs}" for method in sorted(names)]
+    elif 0 < evidence.seeds < claim.seeds:
         seeds = claim.seeds
-    elif e.seeds_to_decide:
-        seeds = int(
-            e.seeds_to_decide
-            if e.seeds_to_decide <= statistics.MAX_SEEDS
-            else e.fewest_seeds_to_decide
-        )
-        seeds += have if "by the first" in e.rule + e.why else 0
+    elif evidence.seeds_to_decide:
+        needed = evidence.seeds_to_decide
+        if needed > statistics.MAX_SEEDS:  # infinite, perhaps
+            needed = evidence.fewest_seeds_to_decide
+        seeds = int(needed)
+        seeds += recorded_seeds if "by the first" in evidence.rule + evidence.why else 0
     else:
-        seeds = 2 * have
-    seeds = next((n for n in SEED_COUNTS if n >= max(seeds, have + 1 - new)), seeds)
-    sweep = load_terms()["more_seeds"][at["source"]]
-    if at["model"] == "gpt2_public":
+        seeds = 2 * recorded_seeds
+    seeds = next((n for n in SEED_COUNTS if n >= max(seeds, recorded_seeds + 1 - new_seeds)), seeds)
+    sweep = load_terms()["more_seeds"][cell_facts["source"]]
+    if cell_facts["model"] == "gpt2_public":
         sweep = f"start{sweep.removeprefix('crt')}"
-    texts = [at["corpus"]]
+    texts = [cell_facts["corpus"]]
     if sweep.startswith("leakage"):  # its runs on CustomerSim always come first
         texts = list(dict.fromkeys([crt_study.DEFAULT_CORPUS, *texts]))
     corpora_json = json.dumps(texts, separators=(",", ":"))
-    cell = [] if "secrets" in sweep else [f"--set 'corpora={corpora_json}'"]
+    cell_options = [] if "secrets" in sweep else [f"--set 'corpora={corpora_json}'"]
     if sweep.startswith("crt"):
-        cell.append(f"--set 'models=[\"{at['model']}\"]'")
-    words = ["crtbook sweep", sweep, *cell, *epochs, f"--set seeds={seeds}"]
-    hours = price * (seeds - (0 if new else have))
-    return {"command": " ".join(words), "hours": float(f"{hours:.2g}")}
+        cell_options.append(f"--set 'models=[\"{cell_facts['model']}\"]'")
+    command = ["crtbook sweep", sweep, *cell_options, *epochs, f"--set seeds={seeds}"]
+    hours = price * (seeds - (0 if new_seeds else recorded_seeds))
+    return {"command": " ".join(command), "hours": float(f"{hours:.2g}")}
 
 
 def price_of_run(name: str) -> str:
@@ -275,14 +286,14 @@ def plan_open_rows() -> DataFrame:
     headline_claims = {
         claim for headline in load_claims_file("headlines") for claim in headline["claims"]
     }
-    out = DataFrame(runs).assign(
+    plan = DataFrame(runs).assign(
         rows=lambda t: t.ids.map(len),
         cells=lambda t: t.ids.map(
             lambda ids: sum(i.rpartition(".")[0] in headline_claims for i in ids)
         ),
     )
-    order = out.assign(cell=-out.cells / out.hours, row=-out.rows / out.hours)
-    return out.loc[order.sort_values(["cell", "row"]).index].reset_index(drop=True)
+    order = plan.assign(cell=-plan.cells / plan.hours, row=-plan.rows / plan.hours)
+    return plan.loc[order.sort_values(["cell", "row"]).index].reset_index(drop=True)
 
 
 def compute_ledger() -> DataFrame:
@@ -294,22 +305,24 @@ def date_rules(today: str) -> dict[str, Any]:
     """The content of ``rules.yml``: for each claim, each margin, each function that judges or
     calculates, and each edition that claims read by default, what decides, and since when. The date
     is ``today`` where it differs from what is kept."""
-    recorded, out = load_claims_file("rules"), {}
+    recorded = load_claims_file("rules")
+    rules: dict[str, Any] = {}
     calls = sorted({c.call for c in load_claims()} - {""})
-    now: dict[str, dict[str, Any]] = {
+    current: dict[str, dict[str, Any]] = {
         "claims": {c.id: c.rule for c in load_claims()},
         "margins": statistics.list_margins(),
         "functions": {name: dates.hash_program(f) for name, f in sorted(dates.JUDGES.items())},
         "calculations": {name: dates.hash_calculation(calculations, name) for name in calls},
         "editions": {name: load_terms()["recorded"][name] for name in EDITIONS},
     }
-    for kind, entries in now.items():
-        old = recorded.get(kind, {})
-        out[kind] = {
-            name: old[name] if name in old and old[name]["of"] == of else {"of": of, "since": today}
-            for name, of in entries.items()
-        }
-    return out
+    for kind, entries in current.items():
+        old_entries = recorded.get(kind, {})
+        rules[kind] = {}
+        for name, hashed in entries.items():
+            is_unchanged = name in old_entries and old_entries[name]["of"] == hashed
+            new_entry = {"of": hashed, "since": today}
+            rules[kind][name] = old_entries[name] if is_unchanged else new_entry
+    return rules
 
 
 def hash_ledger_inputs() -> str:
@@ -371,8 +384,8 @@ def load_ledger() -> DataFrame:
 
 def count_verdicts(table: DataFrame) -> DataFrame:
     """How many rows of each paper have each verdict."""
-    out = pd.crosstab(table.paper.map(PAPERS), table.verdict)
-    return out.reindex(columns=list(VERDICTS), fill_value=0).rename_axis(None, axis=1)
+    counts = pd.crosstab(table.paper.map(PAPERS), table.verdict)
+    return counts.reindex(columns=list(VERDICTS), fill_value=0).rename_axis(None, axis=1)
 
 
 def judge_results_table(table: DataFrame) -> DataFrame:
@@ -388,8 +401,8 @@ def tabulate_errata() -> DataFrame:
     for entry in load_claims_file("errata"):
         against = entry.get("against", "")
         if "call" in entry:
-            number, words = getattr(calculations, entry["call"])(**entry.get("given", {}))
-            against = words or f"{number:.4g}"
+            number, sentence = getattr(calculations, entry["call"])(**entry.get("given", {}))
+            against = sentence or f"{number:.4g}"
         rows.append(entry | {"paper": PAPERS[entry["paper"]], "calculation": against})
     return DataFrame(rows)[["paper", "where", "printed", "calculation", "so"]]
 
@@ -406,15 +419,17 @@ def corpus_label(corpus: str) -> str:
 
 def runs_of_figure(figure: Mapping[str, Any]) -> DataFrame:
     """The recorded runs that a figure shows, on any corpus; none for an exact figure."""
-    parts = [
+    run_tables = [
         t for name in figure.get("tables", ()) if (t := tables.find_recorded(name)) is not None
     ]
-    parts = [
+    run_tables = [
         measures.select_rows(t, {"metric": figure["metric"], **figure.get("only", {})})
-        for t in parts
+        for t in run_tables
     ]
     columns = ["corpus", "dialogues", "hidden", "epochs", "method", "gamma", "seed", "run"]
-    runs = pd.concat([t.reindex(columns=columns) for t in parts] or [DataFrame(columns=columns)])
+    runs = pd.concat(
+        [t.reindex(columns=columns) for t in run_tables] or [DataFrame(columns=columns)]
+    )
     runs = runs.drop_duplicates("run")
     runs = runs.assign(method=runs.method.astype(object).fillna("sgd"))
     runs = runs.fillna({"gamma": 0.0, "epochs": 1})
@@ -444,25 +459,26 @@ def describe_size_of_figure(figure: Mapping[str, Any], corpus: str) -> str:
     epochs, with enough seeds at every point; a smaller size says where it has fewer seeds."""
     if figure.get("exact"):
         return "exact"
-    everywhere = runs_of_figure(figure)
-    if everywhere.empty:
+    all_runs = runs_of_figure(figure)
+    if all_runs.empty:
         return "not recorded"
-    runs = everywhere[everywhere.corpus == corpus]
+    runs = all_runs[all_runs.corpus == corpus]
     if runs.empty:
-        names = sorted({corpus_label(c) for c in everywhere.corpus})
+        names = sorted({corpus_label(c) for c in all_runs.corpus})
         return f"other corpus ({', '.join(names)})"
     shares, top = find_largest_runs(figure, runs)
     seeds = top.groupby(["method", "gamma"]).seed.nunique()
     if shares["dialogues"] < 1 or shares["hidden"] < 1:
-        few = {1: ", one seed", 2: ", two seeds"}.get(int(seeds.min()), "")
-        return f"smaller ({shares['dialogues']:.2g} of the {figure.get('unit', 'dialogues')}{few})"
-    enough = int((seeds >= statistics.MIN_SEEDS).sum())
+        few_seeds = {1: ", one seed", 2: ", two seeds"}.get(int(seeds.min()), "")
+        unit = figure.get("unit", "dialogues")
+        return f"smaller ({shares['dialogues']:.2g} of the {unit}{few_seeds})"
+    complete_points = int((seeds >= statistics.MIN_SEEDS).sum())
     absent = len({*zip(runs.method, runs.gamma, strict=True)}) - len(seeds)
-    if shares["epochs"] == 1 and enough == len(seeds) and not absent:
+    if shares["epochs"] == 1 and complete_points == len(seeds) and not absent:
         return SIZE
     return (
         f"the paper's dialogues and width, from {shares['epochs']:.0%} of its epochs; "
-        f"{enough} of {len(seeds) + absent} points have {statistics.MIN_SEEDS} seeds"
+        f"{complete_points} of {len(seeds) + absent} points have {statistics.MIN_SEEDS} seeds"
     )
 
 
@@ -473,10 +489,10 @@ def tabulate_sizes_of_figures() -> list[str]:
         size_by_corpus = {
             corpus: describe_size_of_figure(figure, corpus) for corpus in figure["corpora"]
         }
-        words, *others = {*size_by_corpus.values()}
-        if others:
-            words = "; ".join(
+        size_text, *other_sizes = {*size_by_corpus.values()}
+        if other_sizes:
+            size_text = "; ".join(
                 f"{corpus_label(corpus)}: {size}" for corpus, size in size_by_corpus.items()
             )
-        lines.append(f"| {PAPERS[figure['paper']]} | {figure['name']} | {words} |")
+        lines.append(f"| {PAPERS[figure['paper']]} | {figure['name']} | {size_text} |")
     return ["| paper | figure or table | here |", "|---|---|---|", *lines]

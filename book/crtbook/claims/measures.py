@@ -79,8 +79,10 @@ def gain_of_longer(table: DataFrame) -> Series:
     picked = (
         curve.groupby([*search.ARM, "longer", "seed"], dropna=False).value.min().unstack("longer")
     )
-    by_length = picked.reindex(columns=[False, True])
-    gains = (by_length[False] / by_length[True] - 1).groupby([*search.ARM], dropna=False).mean()
+    perplexities = picked.reindex(columns=[False, True])
+    gains = (
+        (perplexities[False] / perplexities[True] - 1).groupby([*search.ARM], dropna=False).mean()
+    )
     rows = pd.MultiIndex.from_frame(table[[*search.ARM]])
     return pd.Series(gains.reindex(rows).to_numpy(), index=table.index)
 
@@ -105,8 +107,8 @@ def _prepare_table(name: str, table: DataFrame) -> DataFrame:
     if name.startswith("public_start"):
         return table[table.init != "random"].assign(model="gpt2_public")
     if name in ("secrets_laptop", "probes_laptop"):
-        full = table.assign(model=table.model.fillna("bert") + " " + table.hidden.astype(str))
-        played = full[full.study == "extraction"]
+        filled = table.assign(model=table.model.fillna("bert") + " " + table.hidden.astype(str))
+        played = filled[filled.study == "extraction"]
         probe_counts = played.drop_duplicates("run").assign(
             metric="probes", value=lambda t: t.probes
         )
@@ -116,36 +118,44 @@ def _prepare_table(name: str, table: DataFrame) -> DataFrame:
         played = pd.concat([played, probe_counts, extractable.assign(metric="extractable")])
         if name == "probes_laptop":
             return played.reset_index(drop=True)
-        best = secrets.choose_learning_rates(
-            secrets.select_as_promised(full[full.study == "masked"])
+        chosen = secrets.choose_learning_rates(
+            secrets.select_as_promised(filled[filled.study == "masked"])
         )
-        rule = best.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
-        least = {*rule.groupby(["targets", "noisy"]).idxmin()}
-        cells = zip(best.targets, best.noisy, best.scale, strict=True)
-        best = best.assign(best=[cell in least for cell in cells])
-        long = best.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
-        runs = full[full.run.isin(best.run)].drop_duplicates("run")
+        rule = (
+            chosen.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
+        )
+        best_cells = {*rule.groupby(["targets", "noisy"]).idxmin()}
+        cells = zip(chosen.targets, chosen.noisy, chosen.scale, strict=True)
+        chosen = chosen.assign(best=[cell in best_cells for cell in cells])
+        long_rows = chosen.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
+        runs = filled[filled.run.isin(chosen.run)].drop_duplicates("run")
         runs = runs.drop(columns=["metric", "value", "scale"])
-        return pd.concat([played, runs.merge(long)], ignore_index=True)
+        return pd.concat([played, runs.merge(long_rows)], ignore_index=True)
     if name == "words_laptop":
         kinds = table.band.map({"ranks": "by rank", "frequency": "in 50 to 100 documents"})
-        full = table.assign(scale=table.scale.astype(float).fillna(np.inf))
-        return full.assign(model="words of " + table.words + " " + kinds)
+        filled = table.assign(scale=table.scale.astype(float).fillna(np.inf))
+        return filled.assign(model="words of " + table.words + " " + kinds)
     if name == "fine_tuning_laptop":
         return fine_tuning.select_chosen_runs(table).assign(
             model="bert " + table.hidden.astype(str)
         )
     if name in ("leakage_laptop", "abstracts_laptop"):
-        wide = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
-        fit = (wide.ppl / wide.train_ppl <= statistics.CLOSE_RATIO).loc[lambda s: s].reset_index()
+        metrics_by_run = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
+        fit = (
+            (metrics_by_run.ppl / metrics_by_run.train_ppl <= statistics.CLOSE_RATIO)
+            .loc[lambda s: s]
+            .reset_index()
+        )
         last = fit.groupby("run").epoch.max()
         rows = table[(table.metric == "unique") & (table.epoch == table.run.map(last))]
         return pd.concat([table, rows.assign(metric="unique_fitted")], ignore_index=True)
     if name == "screening_laptop":
         rows = table[(table.part == "recall") & (table["where"] == "held out")]
         rows = rows[rows.kind == "all"].assign(model=rows.policy, run=rows.policy)
-        right = (rows.precision * rows.flagged).round()
-        rows = rows.assign(recall=rows.caught / rows.secrets, precision=right / rows.flagged)
+        correct_flags = (rows.precision * rows.flagged).round()
+        rows = rows.assign(
+            recall=rows.caught / rows.secrets, precision=correct_flags / rows.flagged
+        )
         names = ("recall", "secrets", "precision", "flagged")
         return pd.concat([rows.assign(metric=m, value=rows[m], epoch=0) for m in names])
     return table
@@ -156,13 +166,13 @@ def _prepare_table(name: str, table: DataFrame) -> DataFrame:
 def select_rows(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
     """The rows of an arm; none where the table lacks a column."""
     rows = table
-    for name, want in arm.items():
+    for name, wanted in arm.items():
         if name not in rows:
             return rows.iloc[:0]
-        options = want if isinstance(want, list) else [want]
+        options = wanted if isinstance(wanted, list) else [wanted]
         if isinstance(options[0], float):
-            near = [np.isclose(rows[name].astype(float), o) for o in options]
-            rows = rows[np.logical_or.reduce(near)]
+            matches = [np.isclose(rows[name].astype(float), o) for o in options]
+            rows = rows[np.logical_or.reduce(matches)]
         else:
             rows = rows[rows[name].isin(options)]
     return rows
@@ -170,7 +180,7 @@ def select_rows(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
 
 @dated
 def value_per_seed(
-    table: DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
+    table: DataFrame, arm: str, metric: str, snapshot: str | int, reduce: str = "mean"
 ) -> pd.Series:
     """One number for each seed of an arm, which must have all its miss rates. The metric is taken
     at the "last" or "first" snapshot, at the one that validation "picked" (the least perplexity
@@ -185,8 +195,8 @@ def value_per_seed(
         metric_rows = metric_rows.drop_duplicates(["run", "epoch"])
         keys, pairs = ["run", "epoch"], metric_rows.assign(other=metric_rows.get(option))
         if option not in metric_rows:
-            other = rows[rows.metric == option].set_index(keys).value.rename("other")
-            pairs = metric_rows.merge(other, left_on=keys, right_index=True)
+            other_values = rows[rows.metric == option].set_index(keys).value.rename("other")
+            pairs = metric_rows.merge(other_values, left_on=keys, right_index=True)
         correlations = {
             seed: float(scipy.stats.spearmanr(g.other, g.value)[0])
             for seed, g in pairs.groupby("seed")
@@ -194,12 +204,12 @@ def value_per_seed(
         }
         return pd.Series(correlations, dtype=float)
     runs = rows.groupby("run").epoch
-    epoch = {"last": metric_rows.groupby("run").epoch.max(), "first": runs.min()}.get(str(at))
-    if at == "picked":
+    epoch = {"last": metric_rows.groupby("run").epoch.max(), "first": runs.min()}.get(str(snapshot))
+    if snapshot == "picked":
         curve = rows[rows.metric == VALIDATION].reset_index(drop=True)
         epoch = curve.loc[curve.groupby("run").value.idxmin()].set_index("run").epoch
     metric_rows = metric_rows[
-        metric_rows.epoch == (at if epoch is None else metric_rows.run.map(epoch))
+        metric_rows.epoch == (snapshot if epoch is None else metric_rows.run.map(epoch))
     ]
     if "gamma" in metric_rows:  # a mean over some miss rates is not the mean over all
         points = metric_rows.groupby("seed").gamma.nunique()
@@ -208,23 +218,23 @@ def value_per_seed(
         return metric_rows.groupby(["seed", "run"]).value.max().groupby("seed").mean()
     if not option:
         return metric_rows.groupby("seed").value.mean()
-    below = (metric_rows.value < float(option)).astype(float).groupby(metric_rows.seed)
+    is_below = (metric_rows.value < float(option)).astype(float).groupby(metric_rows.seed)
     if kind == "under":
-        return below.mean()
-    return below.sum().reindex(rows[rows.epoch == at].seed.unique(), fill_value=0.0)
+        return is_below.mean()
+    return is_below.sum().reindex(rows[rows.epoch == snapshot].seed.unique(), fill_value=0.0)
 
 
 @dated
 def attack_points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
     """One row for each gamma and seed: what an attack finds, and the spread of it by chance."""
     rows = select_rows(table, load_terms()["arms"][arm])
-    by = rows[rows.metric == metric].groupby(["gamma", "seed"]).value
+    values_by_point = rows[rows.metric == metric].groupby(["gamma", "seed"]).value
     if kind == "exposure":
-        out = by.agg(["mean", "size"])
+        points = values_by_point.agg(["mean", "size"])
     else:
         null = rows[rows.metric == f"{metric}_null"].groupby(["gamma", "seed"]).value.mean()
-        out = pd.concat([by.mean(), null], axis=1)
-    return out.set_axis(["value", "spread"], axis=1).dropna().reset_index()
+        points = pd.concat([values_by_point.mean(), null], axis=1)
+    return points.set_axis(["value", "spread"], axis=1).dropna().reset_index()
 
 
 @dated
@@ -242,14 +252,16 @@ def why_unsettled(rows: DataFrame) -> str:
     curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
     if len(curve) < 2:
         return "has one epoch"
-    falls, rises = _late_fall(rows), curve.iloc[-1] / curve.min() - 1
+    late_fall, rise_since_best = _late_fall(rows), curve.iloc[-1] / curve.min() - 1
     gain = _gain_of_arm(rows)
     longer_is_no_better = gain <= statistics.MAX_SETTLED_GAIN  # false where none was run
-    if falls > statistics.MAX_SETTLED_GAIN and not longer_is_no_better:
-        more = f", and twice as many end {gain:.0%} lower" if gain > 0 else ""
-        return f"still falls by {falls:.0%} in the last third of {len(curve)} epochs{more}"
-    if curve.idxmin() == curve.index[0] and rises > statistics.MAX_SETTLED_GAIN:
-        return f"rises by {rises:.0%} from its first epoch on"
+    if late_fall > statistics.MAX_SETTLED_GAIN and not longer_is_no_better:
+        longer_note = f", and twice as many end {gain:.0%} lower" if gain > 0 else ""
+        return (
+            f"still falls by {late_fall:.0%} in the last third of {len(curve)} epochs{longer_note}"
+        )
+    if curve.idxmin() == curve.index[0] and rise_since_best > statistics.MAX_SETTLED_GAIN:
+        return f"rises by {rise_since_best:.0%} from its first epoch on"
     return ""
 
 
@@ -257,8 +269,8 @@ def why_unsettled(rows: DataFrame) -> str:
 def _late_fall(rows: DataFrame) -> float:
     """The share by which the last third of an arm's epochs lowers its best perplexity."""
     curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
-    before = curve.iloc[: len(curve) - max(1, len(curve) // 3)]
-    return float(before.min() / curve.min() - 1)
+    earlier = curve.iloc[: len(curve) - max(1, len(curve) // 3)]
+    return float(earlier.min() / curve.min() - 1)
 
 
 @dated
@@ -282,42 +294,44 @@ def _discount_unsettled_arms(
     stays: it is no refutation. An arm that still falls, and has settled because twice as many
     epochs end no lower, must give the same answer with these longer runs in its place."""
     arms = dict(zip(("left", "right"), _select_arms(claim, cell), strict=True))
-    late = {arm: why for arm, rows in arms.items() if (why := why_unsettled(rows))}
-    falls, rises = ("right", "left") if "acc" in metric else ("left", "right")
-    above, below = {"p_true"}, {"p_false"}
+    unsettled = {arm: reason for arm, rows in arms.items() if (reason := why_unsettled(rows))}
+    arm_that_lowers, arm_that_raises = ("right", "left") if "acc" in metric else ("left", "right")
+    p_if_above, p_if_below = {"p_true"}, {"p_false"}
     if claim.side != "above":
-        above, below = below, above
-    void = above if falls in late else set()
-    void = void | below if rises in late else void
+        p_if_above, p_if_below = p_if_below, p_if_above
+    void = p_if_above if arm_that_lowers in unsettled else set()
+    void = void | p_if_below if arm_that_raises in unsettled else void
     names = {"left": claim.left.replace("_", " "), "right": claim.right.replace("_", " ")}
-    whys = [f"{names[arm]} {why}" for arm, why in late.items()]
+    reasons = [f"{names[arm]} {reason}" for arm, reason in unsettled.items()]
     for arm, rows in arms.items():
-        if arm in late or _late_fall(rows) <= statistics.MAX_SETTLED_GAIN:
+        if arm in unsettled or _late_fall(rows) <= statistics.MAX_SETTLED_GAIN:
             continue
         instead = select_rows(longer, load_terms()["arms"][getattr(claim, arm)])
         instead_of_cell = pd.concat([cell.drop(rows.index), instead])
-        with_longer = _judge_comparison(claim, instead_of_cell, metric, all_seeds=all_seeds)
-        if with_longer is None:
+        longer_evidence = _judge_comparison(claim, instead_of_cell, metric, all_seeds=all_seeds)
+        if longer_evidence is None:
             continue
         evidence = replace(
             evidence,
-            p_true=max(evidence.p_true, with_longer.p_true),
-            p_false=max(evidence.p_false, with_longer.p_false),
-            p_worse=max(evidence.p_worse, with_longer.p_worse),
+            p_true=max(evidence.p_true, longer_evidence.p_true),
+            p_false=max(evidence.p_false, longer_evidence.p_false),
+            p_worse=max(evidence.p_worse, longer_evidence.p_worse),
             margins=(*evidence.margins, "longer"),
         )
         higher = -_gain_of_arm(rows)
-        where = f"{higher:.0%} higher" if higher >= 0.005 else "as low"
-        whys += [
+        end_text = f"{higher:.0%} higher" if higher >= 0.005 else "as low"
+        reasons += [
             f"{names[arm]} still falls in the last third of {rows.epochs.max():.0f} epochs, and"
-            f" {instead.epochs.max():.0f} end {where}"
+            f" {instead.epochs.max():.0f} end {end_text}"
         ]
     changed: dict[str, Any] = dict.fromkeys(void, 1.0)
-    evidence = replace(evidence, settled=not late, margins=(*evidence.margins, "settled"))
-    out = replace(evidence, why="; ".join(filter(None, [evidence.why, *whys])), **changed)
-    decided = any(getattr(evidence, p) <= statistics.ALPHA for p in void)
+    evidence = replace(evidence, settled=not unsettled, margins=(*evidence.margins, "settled"))
+    discounted = replace(evidence, why="; ".join(filter(None, [evidence.why, *reasons])), **changed)
+    is_decided = any(getattr(evidence, p) <= statistics.ALPHA for p in void)
     return (
-        replace(out, deviations_to_line=np.nan, most_deviations_to_line=np.nan) if decided else out
+        replace(discounted, deviations_to_line=np.nan, most_deviations_to_line=np.nan)
+        if is_decided
+        else discounted
     )
 
 
@@ -326,9 +340,10 @@ def _discount_unsettled_arms(
 def _seeds_at_first_look(claim: Claim, cell: DataFrame) -> int:
     """How many seeds the tables of a claim's arms had when they were looked at for the first
     time."""
-    looks, rows = load_terms()["first_look"], pd.concat(_select_arms(claim, cell))
+    first_looks, rows = load_terms()["first_look"], pd.concat(_select_arms(claim, cell))
     return min(
-        (looks[t] for t in rows.get("table", pd.Series()).unique()), default=statistics.MAX_SEEDS
+        (first_looks[t] for t in rows.get("table", pd.Series()).unique()),
+        default=statistics.MAX_SEEDS,
     )
 
 
@@ -361,10 +376,10 @@ def _judge_comparison(
         runs = arms[0].seed.nunique()
         return replace(worst, why=f"{len(x)} of {runs} runs give a number" * (len(x) < runs))
     if claim.measure == "rate":
-        together = "sum" if claim.reduce == "sum" else "mean"
-        of = value_per_seed(cell, claim.left, claim.other, claim.at, together)
-        hits_per_seed = x * of if claim.reduce == "mean" else x
-        hits_and_totals = pd.concat([hits_per_seed, of], axis=1).dropna().round().astype(int)
+        reduction = "sum" if claim.reduce == "sum" else "mean"
+        totals = value_per_seed(cell, claim.left, claim.other, claim.at, reduction)
+        hits_per_seed = x * totals if claim.reduce == "mean" else x
+        hits_and_totals = pd.concat([hits_per_seed, totals], axis=1).dropna().round().astype(int)
         hits, n = hits_and_totals.to_numpy().T.tolist()
         if not sum(n):
             return None
@@ -372,26 +387,30 @@ def _judge_comparison(
             hits, n, side=claim.side, line=line, seeds_at_first_look=first
         )
     if claim.right:
-        right = value_per_seed(
+        right_values = value_per_seed(
             cell, claim.right, claim.other or metric, claim.right_at, claim.reduce
         )
         if claim.measure == "ratio":
-            x, unit = x / right, "times"
+            x, unit = x / right_values, "times"
             unit += {"ppl": ", all tokens", "ppl_words": ", over words"}.get(
                 metric.partition("_")[2], ""
             )
         elif claim.measure == "log_ratio":
             half = 0.5 if metric.startswith("unique") else 0.0
-            x, unit = ((x + half) / (right + half)).apply(np.log), "log ratio"
+            x, unit = ((x + half) / (right_values + half)).apply(np.log), "log ratio"
         else:
-            x = x - right
+            x = x - right_values
         other_text = metric in OF_ALL_TOKENS and _read_other_texts(arms)
         if other_text or ("ppl" in metric and pd.concat(arms).vocab_size.nunique() > 1):
             x = x.dropna()
-            why, rule = OTHER_TEXT if other_text else OTHER_VOCABULARY
-            ours = statistics.format_interval(*statistics.confidence_interval(x.tolist()), unit)
-            return Evidence(ours=ours, why=why, rule=rule, seeds=len(x), seeds_of_interval=len(x),
-                            comparable=False)  # fmt: skip
+            reason, rule = OTHER_TEXT if other_text else OTHER_VOCABULARY
+            interval_text = statistics.format_interval(
+                *statistics.confidence_interval(x.tolist()), unit
+            )
+            return Evidence(
+                ours=interval_text, why=reason, rule=rule, seeds=len(x), seeds_of_interval=len(x),
+                comparable=False,
+            )  # fmt: skip
     seeds = [{*arm.seed} for arm in arms]
     x, runs = x.dropna(), len(seeds[0] & seeds[-1])
     if x.empty:
@@ -404,9 +423,9 @@ def _judge_comparison(
         seeds_at_first_look=first,
         all_seeds=all_seeds,
     )
-    few = f"{len(x)} of {runs} runs give a number" * (len(x) < runs)
-    why = "; ".join(filter(None, (evidence.why, few)))
-    return replace(evidence, share_with_number=len(x) / runs, why=why)
+    few_note = f"{len(x)} of {runs} runs give a number" * (len(x) < runs)
+    reason = "; ".join(filter(None, (evidence.why, few_note)))
+    return replace(evidence, share_with_number=len(x) / runs, why=reason)
 
 
 @dated
@@ -437,12 +456,14 @@ def _judge_attack(
     p_values = [statistics.leak_p_value(claim.attack, p.value, p.spread) for p in base]
     works = len(base) * min(p_values, default=1.0) <= statistics.ALPHA
     signals = [statistics.signal_per_seed(p, len(b)) for p, b in zip(p_values, base, strict=True)]
-    idle = bool(base) and all(statistics.is_at_chance(claim.attack, p.value.tolist()) for p in base)
+    is_idle = bool(base) and all(
+        statistics.is_at_chance(claim.attack, p.value.tolist()) for p in base
+    )
     return statistics.judge_no_leak(
         claim.attack,
         rows,
         works,
-        idle=idle,
+        idle=is_idle,
         seeds=claim.seeds,
         power=max(signals, default=np.nan),
         seeds_at_first_look=first,
@@ -474,9 +495,9 @@ def _judge_level(
 def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, dict[str, Any]]]:
     """The evidence of each cell that has any, and which cell that is."""
     if claim.measure == "calculation":
-        number, words = getattr(calculations, claim.call)(**claim.given)
+        number, sentence = getattr(calculations, claim.call)(**claim.given)
         with collect_judges() as judges:
-            exact = statistics.judge_calculation(number, words, side=claim.side, line=claim.line)
+            exact = statistics.judge_calculation(number, sentence, side=claim.side, line=claim.line)
         yield (
             replace(exact, judges=frozenset(judges)),
             {"source": "calculated", "edition": "exact", "corpus": "", "model": ""},
@@ -489,7 +510,7 @@ def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, di
         if table.empty:
             continue
         for _, cell_rows in table.groupby(list(claim.cells), sort=False):
-            with collect_judges() as of_choice:
+            with collect_judges() as choice_judges:
                 if _has_longer_runs(claim, cell_rows, name, sources):
                     continue
             no_run = pd.Series(False, index=cell_rows.index)
@@ -501,14 +522,16 @@ def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, di
                     if evidence is None:
                         continue
                     if "fewest" in evidence.margins:  # it was looked at more than once
-                        every = _measure_cell(claim, cell, longer, name, metric, all_seeds=True)
-                        evidence = replace(evidence, by_all_seeds=every)
+                        by_all_seeds = _measure_cell(
+                            claim, cell, longer, name, metric, all_seeds=True
+                        )
+                        evidence = replace(evidence, by_all_seeds=by_all_seeds)
                 evidence = replace(
                     evidence,
-                    judges=frozenset(judges | (of_choice if claim.at == "picked" else set())),
+                    judges=frozenset(judges | (choice_judges if claim.at == "picked" else set())),
                 )
-                where = _describe_cell(claim, cell, name, metric, evidence.seeds_of_interval)
-                yield evidence, where
+                cell_facts = _describe_cell(claim, cell, name, metric, evidence.seeds_of_interval)
+                yield evidence, cell_facts
 
 
 @dated
@@ -547,8 +570,8 @@ def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, sources: Sources)
     longer = load_terms()["longer"].get(name, "")
     if claim.at != "picked" or longer not in claim.tables or longer not in sources:
         return False
-    same = {column: cell[column].unique().tolist() for column in claim.cells}
-    longer_rows = select_rows(select_rows(sources[longer], claim.only), same)
+    cell_values = {column: cell[column].unique().tolist() for column in claim.cells}
+    longer_rows = select_rows(select_rows(sources[longer], claim.only), cell_values)
     return all(len(rows) > 0 for rows in _select_arms(claim, longer_rows))
 
 
@@ -559,12 +582,12 @@ def _discount_short_runs(claim: Claim, cell: DataFrame, evidence: Evidence) -> E
     longest = min(rows.epochs.min() for rows in _select_arms(claim, cell)) if claim.epochs else 0
     if longest >= claim.epochs or evidence.p_false > statistics.ALPHA:
         return evidence
-    short = f"{longest:.0f} of the paper's {claim.epochs} epochs refute nothing"
-    why = "; ".join(filter(None, (evidence.why, short)))
+    short_note = f"{longest:.0f} of the paper's {claim.epochs} epochs refute nothing"
+    reason = "; ".join(filter(None, (evidence.why, short_note)))
     return replace(
         evidence,
         p_false=1.0,
-        why=why,
+        why=reason,
         epochs=int(longest),
         deviations_to_line=np.nan,
         most_deviations_to_line=np.nan,
@@ -605,7 +628,7 @@ def size_of_edition(editions: pd.Series) -> pd.Series:
 def describe_size(runs: DataFrame, pairs: int) -> str:
     """How large runs are, in words: texts in the unit of their corpus, width, epochs, probes, and
     the seeds (or ``pairs`` of runs) on which a number is based."""
-    words = []
+    parts = []
     units = sorted({unit_of_corpus(corpus) for corpus in runs.corpus})
     columns = {
         "dialogues": " or ".join(units),
@@ -615,5 +638,5 @@ def describe_size(runs: DataFrame, pairs: int) -> str:
     }
     for column, name in columns.items():
         sizes = sorted({int(v) for v in runs[column].dropna()}) if column in runs else []
-        words += [f"{', '.join(map(str, sizes))} {name}"] if sizes else []
-    return ", ".join([*words, f"{pairs} seed{'s'[: pairs != 1]}"])
+        parts += [f"{', '.join(map(str, sizes))} {name}"] if sizes else []
+    return ", ".join([*parts, f"{pairs} seed{'s'[: pairs != 1]}"])

@@ -30,8 +30,8 @@ def render_headlines(table: pd.DataFrame) -> str:
 
 def format_rows_in_full(table: pd.DataFrame) -> str:
     """All that is known about each row, one line for each fact, for a terminal."""
-    facts = table.drop(columns=["value", "low", "high"]).to_dict("records")
-    return "\n\n".join("\n".join(f"{n:8} {v}" for n, v in row.items() if v) for row in facts)
+    rows = table.drop(columns=["value", "low", "high"]).to_dict("records")
+    return "\n\n".join("\n".join(f"{n:8} {v}" for n, v in row.items() if v) for row in rows)
 
 
 def format_rows_as_lines(table: pd.DataFrame) -> str:

@@ -44,8 +44,8 @@ def split_words(text: str) -> list[str]:
     for command, symbol in SYMBOLS.items():
         text = text.replace(command, symbol)
     text = re.sub("<sup>.*?</sup>|[⁰¹²³⁴-⁹]", "", text)  # footnotes
-    plain = unicodedata.normalize("NFKC", text).lower()
-    return re.findall(r"[^\W_]+|[%∞]", plain.replace("_", ""))
+    normalised = unicodedata.normalize("NFKC", text).lower()
+    return re.findall(r"[^\W_]+|[%∞]", normalised.replace("_", ""))
 
 
 def locate_quote(quote: str, text: str) -> tuple[int, list[int]] | None:
@@ -71,12 +71,15 @@ def _locate_parts(
     follow."""
     if not parts:
         return start, []
-    first, *others = parts
-    for at in range(start, min(start + limits[0], len(text) - len(first)) + 1):
-        if text[at : at + len(first)] == first:
-            rest = _locate_parts(others, text, at + len(first), limits[1:])
-            if rest is not None:
-                return at, [rest[0] - at - len(first), *rest[1]] if others else []
+    first, *other_parts = parts
+    for position in range(start, min(start + limits[0], len(text) - len(first)) + 1):
+        if text[position : position + len(first)] == first:
+            location_of_rest = _locate_parts(other_parts, text, position + len(first), limits[1:])
+            if location_of_rest is not None:
+                return position, [
+                    location_of_rest[0] - position - len(first),
+                    *location_of_rest[1],
+                ] if other_parts else []
     return None
 
 
@@ -98,16 +101,16 @@ def compare_quotes(folder: Path) -> dict[str, Any]:
     """The content of ``quotes.yml``, made from the texts in ``folder``. Raises ``ValueError`` that
     names each quote that is not there."""
     texts = {paper: (folder / name).read_text("utf-8") for paper, name in TEXTS.items()}
-    places = {name: locate_quote(quote, texts[paper]) for name, paper, quote in list_quotes()}
-    if missing := [name for name, at in places.items() if at is None]:
+    locations = {name: locate_quote(quote, texts[paper]) for name, paper, quote in list_quotes()}
+    if missing := [name for name, location in locations.items() if location is None]:
         raise ValueError(f"quotes that are not in their paper: {', '.join(missing)}")
     marks = {name: hash_quote(paper, quote) for name, paper, quote in list_quotes()}
     return {
         "texts": {p: hashlib.sha256(text.encode()).hexdigest() for p, text in texts.items()},
         "quotes": {
-            name: {"of": marks[name], "word": at[0], "left out": at[1]}
-            for name, at in places.items()
-            if at is not None
+            name: {"of": marks[name], "word": location[0], "left out": location[1]}
+            for name, location in locations.items()
+            if location is not None
         },
     }
 

@@ -161,29 +161,29 @@ class Evidence:
 
 
 @dated
-def decide_verdict(e: Evidence, *, seeds: int = MIN_SEEDS) -> str:
+def decide_verdict(evidence: Evidence, *, seeds: int = MIN_SEEDS) -> str:
     """The verdict of one row. If it has a family, its p-values must be those of
     :func:`correct_in_family`."""
-    if not e.comparable:
+    if not evidence.comparable:
         return INCOMPARABLE
-    if not e.exact and e.seeds < seeds:
+    if not evidence.exact and evidence.seeds < seeds:
         return OPEN
-    true, false = e.p_true <= ALPHA, e.p_false <= ALPHA
-    if true == false:
-        open_ = UNDECIDABLE if e.fewest_seeds_to_decide > MAX_SEEDS else OPEN
-        return PART if true or (e.worse_is_part and e.p_worse <= ALPHA) else open_
-    if true:
-        return PART if e.p_worse <= ALPHA else AGREES
-    return PART if e.p_nowhere <= ALPHA else DIFFERS
+    is_true, is_false = evidence.p_true <= ALPHA, evidence.p_false <= ALPHA
+    if is_true == is_false:
+        open_ = UNDECIDABLE if evidence.fewest_seeds_to_decide > MAX_SEEDS else OPEN
+        return PART if is_true or (evidence.worse_is_part and evidence.p_worse <= ALPHA) else open_
+    if is_true:
+        return PART if evidence.p_worse <= ALPHA else AGREES
+    return PART if evidence.p_nowhere <= ALPHA else DIFFERS
 
 
 @dated
 def holm_adjust(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values, in the order given."""
-    adjusted, most = [0.0] * len(p), 0.0
+    adjusted, largest = [0.0] * len(p), 0.0
     for rank, k in enumerate(np.argsort(p, kind="stable")):
-        most = max(most, min(1.0, (len(p) - rank) * p[k]))
-        adjusted[k] = most
+        largest = max(largest, min(1.0, (len(p) - rank) * p[k]))
+        adjusted[k] = largest
     return adjusted
 
 
@@ -194,55 +194,61 @@ def correct_in_family(rows: Sequence[Evidence], *, seeds: int = MIN_SEEDS) -> li
     first = _correct_by_holm(rows, seeds=seeds)
     if all(e.by_all_seeds is None for e in rows):
         return first
-    every = _correct_by_holm([e.by_all_seeds or e for e in rows], seeds=seeds)
+    corrected_by_all = _correct_by_holm([e.by_all_seeds or e for e in rows], seeds=seeds)
     return [
-        e if e.by_all_seeds is None else keep_confirmed(e, of_all, seeds=seeds)
-        for e, of_all in zip(first, every, strict=True)
+        e if e.by_all_seeds is None else keep_confirmed(e, by_all, seeds=seeds)
+        for e, by_all in zip(first, corrected_by_all, strict=True)
     ]
 
 
 @dated
-def keep_confirmed(first: Evidence, every: Evidence, *, seeds: int = MIN_SEEDS) -> Evidence:
-    """What the seeds of a ``first`` look decide, if all seeds (``every``) have the same verdict by
-    the same test; otherwise it decides nothing. Both are corrected in their family."""
-    verdict, of_all = (decide_verdict(e, seeds=seeds) for e in (first, every))
-    if verdict in (OPEN, UNDECIDABLE, INCOMPARABLE, of_all):
+def keep_confirmed(first: Evidence, by_all_seeds: Evidence, *, seeds: int = MIN_SEEDS) -> Evidence:
+    """What the seeds of a ``first`` look decide, if all seeds (``by_all_seeds``) have the same
+    verdict by the same test; otherwise it decides nothing. Both are corrected in their family."""
+    verdict, verdict_by_all = (decide_verdict(e, seeds=seeds) for e in (first, by_all_seeds))
+    if verdict in (OPEN, UNDECIDABLE, INCOMPARABLE, verdict_by_all):
         return first
-    p = min(every.p_true, every.p_false)
-    told = of_all if of_all not in (OPEN, UNDECIDABLE) else f"not decided (p = {p:.2g})"
-    why = f"by the first seeds alone: {verdict}; by all of them: {told}"
+    p = min(by_all_seeds.p_true, by_all_seeds.p_false)
+    stated = (
+        verdict_by_all
+        if verdict_by_all not in (OPEN, UNDECIDABLE)
+        else f"not decided (p = {p:.2g})"
+    )
+    reason = f"by the first seeds alone: {verdict}; by all of them: {stated}"
     return replace(
         first,
         p_true=1.0,
         p_false=1.0,
         p_worse=1.0,
-        why="; ".join(filter(None, (first.why, why))),
+        why="; ".join(filter(None, (first.why, reason))),
     )
 
 
 @dated
 def _correct_by_holm(rows: Sequence[Evidence], *, seeds: int) -> list[Evidence]:
-    out = list(rows)
-    in_family = [k for k, e in enumerate(rows) if not e.exact and e.comparable and e.seeds >= seeds]
+    corrected = list(rows)
+    family_rows = [
+        k for k, e in enumerate(rows) if not e.exact and e.comparable and e.seeds >= seeds
+    ]
     adjusted = [
-        holm_adjust([getattr(rows[k], p) for k in in_family])
+        holm_adjust([getattr(rows[k], p) for k in family_rows])
         for p in ("p_true", "p_false", "p_worse", "p_nowhere")
     ]
-    for k, true, false, worse, nowhere in zip(in_family, *adjusted, strict=True):
-        needed, least = (
-            np.ceil(seeds_needed(effect, of=len(in_family)) / rows[k].share_with_number)
+    for k, p_true, p_false, p_worse, p_nowhere in zip(family_rows, *adjusted, strict=True):
+        needed, fewest = (
+            np.ceil(seeds_needed(effect, of=len(family_rows)) / rows[k].share_with_number)
             for effect in (rows[k].deviations_to_line, rows[k].most_deviations_to_line)
         )
-        out[k] = replace(
+        corrected[k] = replace(
             rows[k],
-            p_true=true,
-            p_false=false,
-            p_worse=worse,
-            p_nowhere=nowhere,
+            p_true=p_true,
+            p_false=p_false,
+            p_worse=p_worse,
+            p_nowhere=p_nowhere,
             seeds_to_decide=needed,
-            fewest_seeds_to_decide=least,
+            fewest_seeds_to_decide=fewest,
         )
-    return out
+    return corrected
 
 
 def seeds_needed(effect: float, *, of: int = 1) -> float:
@@ -256,9 +262,11 @@ def seeds_needed(effect: float, *, of: int = 1) -> float:
     if math.isnan(effect):
         return 0
     n = np.arange(MIN_SEEDS, MAX_SEEDS + 1)
-    ends = special.stdtrit(n - 1, 1 - ALPHA / of) + special.stdtrit(n - 1, TARGET_POWER)
-    enough = n[ends <= effect * np.sqrt(n)]
-    return int(enough[0]) if len(enough) else math.inf
+    needed_deviations = special.stdtrit(n - 1, 1 - ALPHA / of) + special.stdtrit(
+        n - 1, TARGET_POWER
+    )
+    sufficient = n[needed_deviations <= effect * np.sqrt(n)]
+    return int(sufficient[0]) if len(sufficient) else math.inf
 
 
 def _distance_in_deviations(gap: float, values: Sequence[float]) -> float:
@@ -274,8 +282,8 @@ def confidence_half_width(std: Any, seeds: Any) -> Any:
     >>> [round(float(confidence_half_width(1.0, n)), 2) for n in (1, 3)]
     [0.0, 2.48]
     """
-    wide = special.stdtrit(np.maximum(np.subtract(seeds, 1), 1), 0.975) * std / np.sqrt(seeds)
-    return np.where(np.greater(seeds, 1), wide, 0)
+    half_width = special.stdtrit(np.maximum(np.subtract(seeds, 1), 1), 0.975) * std / np.sqrt(seeds)
+    return np.where(np.greater(seeds, 1), half_width, 0)
 
 
 def confidence_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
@@ -283,8 +291,8 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float | None, f
     mean = float(np.mean(values)) if len(values) else math.nan
     if len(values) < MIN_SEEDS:
         return mean, None, None
-    off = float(confidence_half_width(np.std(values, ddof=1), len(values)))
-    return mean, mean - off, mean + off
+    half_width = float(confidence_half_width(np.std(values, ddof=1), len(values)))
+    return mean, mean - half_width, mean + half_width
 
 
 @dated
@@ -320,15 +328,21 @@ def repeated_look_mean_p_value(values: Sequence[float], line: float) -> float:
     one row in forty is wrong however often it is looked at; a test that looks after each seed
     (``test_who_looks_after_each_seed``) fails where that is false.
     """
-    x, least = np.asarray(values, dtype=float), 1.0
+    x, least_p = np.asarray(values, dtype=float), 1.0
     for n in range(MIN_SEEDS_FOR_REPEATED_LOOKS, len(x) + 1):
         first = x[:n]
         spread, gap = float(first.std(ddof=1)), float(first.mean() - line)
         if gap > 0 and len(np.unique(first)) >= MIN_SEEDS:
-            t2, wide = n * (gap / spread) ** 2, 1 + n * EFFECT_VARIANCES
-            mixed = (n * np.log((1 + t2 / (n - 1)) / (1 + t2 / (n - 1) / wide)) - np.log(wide)) / 2
-            least = min(least, float(np.exp(-special.logsumexp(mixed) + math.log(len(wide)))) / 2)
-    return least
+            t2, variance_factors = n * (gap / spread) ** 2, 1 + n * EFFECT_VARIANCES
+            mixed = (
+                n * np.log((1 + t2 / (n - 1)) / (1 + t2 / (n - 1) / variance_factors))
+                - np.log(variance_factors)
+            ) / 2
+            least_p = min(
+                least_p,
+                float(np.exp(-special.logsumexp(mixed) + math.log(len(variance_factors)))) / 2,
+            )
+    return least_p
 
 
 @dated
@@ -343,22 +357,28 @@ def is_near_normal(values: Sequence[float]) -> bool:
     x = np.asarray(values, dtype=float)
     if len(np.unique(x)) < MIN_SEEDS:
         return False
-    long = x.min() > 0 and np.log(x).std(ddof=1) > MAX_LOG_DEVIATION
-    return not long and float(stats.shapiro(x).pvalue) > 0.01
+    has_long_tail = x.min() > 0 and np.log(x).std(ddof=1) > MAX_LOG_DEVIATION
+    return not has_long_tail and float(stats.shapiro(x).pvalue) > 0.01
 
 
 @dated
-def repeated_look_share_p_value(counts: Sequence[int], of: Sequence[int], line: float) -> float:
+def repeated_look_share_p_value(counts: Sequence[int], totals: Sequence[int], line: float) -> float:
     """p-value for a share above ``line``, if it were at most that, valid however often one looks:
     it uses the largest e-value of a binomial count, with all larger shares equally likely.
 
     >>> repeated_look_share_p_value([9, 8, 9], [10, 10, 10], 0.5) < 0.001
     True
     """
-    hits, n = np.cumsum(counts), np.cumsum(of)
-    larger = special.betaln(hits + 1, n - hits + 1)
-    larger += np.log(special.betaincc(hits + 1, n - hits + 1, line)) - math.log1p(-line)
-    e = larger - special.xlogy(hits, line) - special.xlog1py(n - hits, -line)
+    cumulative_hits, n = np.cumsum(counts), np.cumsum(totals)
+    log_mixture = special.betaln(cumulative_hits + 1, n - cumulative_hits + 1)
+    log_mixture += np.log(
+        special.betaincc(cumulative_hits + 1, n - cumulative_hits + 1, line)
+    ) - math.log1p(-line)
+    e = (
+        log_mixture
+        - special.xlogy(cumulative_hits, line)
+        - special.xlog1py(n - cumulative_hits, -line)
+    )
     return float(min(1.0, np.exp(-e.max())))
 
 
@@ -392,10 +412,10 @@ def format_interval(value: float, low: float | None, high: float | None, unit: s
     if low is None or high is None or not 0 < high - low < math.inf:
         interval = "" if low is None else f" [{low:.3g}, {high:.3g}]"
         return f"{value:.3g}{interval} {unit}".strip()
-    of_half, of_largest = (
+    half_exponent, largest_exponent = (
         math.floor(math.log10(x)) for x in ((high - low) / 2, max(-low, high, abs(value)))
     )
-    digits = min(1 - of_half, 2 - of_largest)
+    digits = min(1 - half_exponent, 2 - largest_exponent)
     number, *ends = (f"{round(x, digits) + 0:,.{max(0, digits)}f}" for x in (value, low, high))
     return f"{number} [{', '.join(ends)}] {unit}".strip()
 
@@ -429,39 +449,39 @@ def judge_mean(
             all_seeds=all_seeds,
         )
 
-    worse = 1.0
+    p_worse = 1.0
     if side in ("close", "none"):
-        ends = (1 / line, line) if side == "close" else (-line, line)
-        true = max(beyond(ends[0], up=True), beyond(ends[1], up=False))
-        false = min(beyond(ends[1], up=True), beyond(ends[0], up=False))
-        where = f"between {ends[0]:.3g} and {ends[1]:.3g}"
+        line_ends = (1 / line, line) if side == "close" else (-line, line)
+        p_true = max(beyond(line_ends[0], up=True), beyond(line_ends[1], up=False))
+        p_false = min(beyond(line_ends[1], up=True), beyond(line_ends[0], up=False))
+        where_text = f"between {line_ends[0]:.3g} and {line_ends[1]:.3g}"
     else:
-        ends = (line, line)
-        true, false = beyond(line, up=side == "above"), beyond(line, up=side != "above")
-        where = f"{'above' if side == 'above' else 'below'} {line:g}"
+        line_ends = (line, line)
+        p_true, p_false = beyond(line, up=side == "above"), beyond(line, up=side != "above")
+        where_text = f"{'above' if side == 'above' else 'below'} {line:g}"
         if side == "same or below":
-            worse = beyond(1.0, up=True)
-            where += "; in part where it lies above 1"
-    gaps = [abs(value - end) for end in ends]
-    wide = 0.0 if high is None else high - value
+            p_worse = beyond(1.0, up=True)
+            where_text += "; in part where it lies above 1"
+    gaps = [abs(value - end) for end in line_ends]
+    half_width = 0.0 if high is None else high - value
     return Evidence(
         ours=format_interval(value, low, high, unit),
-        rule=f"the 95 % interval over {len(values)} seeds must lie {where}"
+        rule=f"the 95 % interval over {len(values)} seeds must lie {where_text}"
         + _describe_looks(values, seeds_at_first_look),
         why=f"all {len(values)} seeds give the same number, so their spread is unknown" * equal,
         value=value,
         low=low,
         high=high,
-        p_true=true,
-        p_false=false,
-        p_worse=worse,
+        p_true=p_true,
+        p_false=p_false,
+        p_worse=p_worse,
         seeds=len(values),
         seeds_of_interval=len(values),
         margins=("close",) * (line == CLOSE_RATIO)
         + ("equal",) * equal
         + _margins_of_looks(len(values), seeds_at_first_look),
         deviations_to_line=_distance_in_deviations(min(gaps), values),
-        most_deviations_to_line=_distance_in_deviations(max(gaps) + wide, values),
+        most_deviations_to_line=_distance_in_deviations(max(gaps) + half_width, values),
     )
 
 
@@ -532,13 +552,16 @@ def _select_points_with_enough_seeds(
     kind: str, points: DataFrame, seeds: int
 ) -> tuple[dict[Any, DataFrame], list[float], list[str]]:
     """The points that have enough seeds, their p-values, and in words how many do not."""
-    by_gamma = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
-    short = points.gamma.nunique() - len(by_gamma)
-    words = f"{short} of {short + len(by_gamma)} points have fewer than {seeds} seeds"
+    points_by_gamma = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
+    short_points = points.gamma.nunique() - len(points_by_gamma)
+    sentence = (
+        f"{short_points} of {short_points + len(points_by_gamma)} points have fewer than "
+        f"{seeds} seeds"
+    )
     return (
-        by_gamma,
-        [leak_p_value(kind, p.value, p.spread) for p in by_gamma.values()],
-        [words] * bool(short),
+        points_by_gamma,
+        [leak_p_value(kind, p.value, p.spread) for p in points_by_gamma.values()],
+        [sentence] * bool(short_points),
     )
 
 
@@ -561,39 +584,44 @@ def judge_leak_everywhere(
     value and spread, as for :func:`leak_p_value`. The claim differs where a point is shown to be at
     chance, within the margin, and is right in part where another one is shown to be above
     chance."""
-    early = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
-    by_gamma, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
+    first_look_points = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
+    points_by_gamma, p_values, short_notes = _select_points_with_enough_seeds(
+        kind, first_look_points, seeds
+    )
     lines, k = (
-        {g: chance_level(kind) + chance_margin(kind, g, missed=missed) for g in by_gamma},
-        len(by_gamma),
+        {g: chance_level(kind) + chance_margin(kind, g, missed=missed) for g in points_by_gamma},
+        len(points_by_gamma),
     )
     p_at_chance = {
         g: min(1.0, k * mean_above_p_value((-p.value).tolist(), -lines[g]))
-        for g, p in by_gamma.items()
+        for g, p in points_by_gamma.items()
     }
-    least = min(p_at_chance.values(), default=1.0)
-    fewest = int(early.groupby("gamma").seed.nunique().min())
+    p_false = min(p_at_chance.values(), default=1.0)
+    fewest = int(first_look_points.groupby("gamma").seed.nunique().min())
     above_chance = [
-        signal_per_seed(p, len(e)) for p, e in zip(p_values, by_gamma.values(), strict=True)
+        signal_per_seed(p, len(e)) for p, e in zip(p_values, points_by_gamma.values(), strict=True)
     ]
     below_line = [
         _distance_in_deviations(lines[g] - p.value.mean(), p.value.tolist())
-        for g, p in by_gamma.items()
+        for g, p in points_by_gamma.items()
     ]
     better = [signal_per_seed(special.ndtr(special.ndtri(p) - 1.96), len(e))
-              for p, e in zip(p_values, by_gamma.values(), strict=True)]  # fmt: skip
+              for p, e in zip(p_values, points_by_gamma.values(), strict=True)]  # fmt: skip
     return Evidence(
         **_describe_points(kind, points, "idxmin"),
         rule=f"every point must be above chance (its law, over {fewest} seeds)",
         why="; ".join(
-            [*short, *(f"at chance at γ = {g:g}" for g, p in p_at_chance.items() if p <= ALPHA)]
+            [
+                *short_notes,
+                *(f"at chance at γ = {g:g}" for g, p in p_at_chance.items() if p <= ALPHA),
+            ]
         ),
         deviations_to_line=max(min(above_chance, default=0.0), max(below_line, default=0.0)),
         most_deviations_to_line=max(min(better, default=0.0), max(below_line, default=0.0)),
-        p_true=1.0 if short else max(p_values),
-        p_false=least,
+        p_true=1.0 if short_notes else max(p_values),
+        p_false=p_false,
         p_nowhere=min([1.0, *(k * p for p in p_values)]),
-        seeds=fewest if short and least > ALPHA else seeds,
+        seeds=fewest if short_notes and p_false > ALPHA else seeds,
         margins=_margins_of_chance(kind, points, seeds_at_first_look, missed=missed),
     )
 
@@ -611,49 +639,59 @@ def judge_no_leak(
     margin. An attack that is ``idle``, at chance even without
     protection, compares nothing; for one that is neither, ``power`` is what a seed adds to its
     signal there."""
-    early = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
-    wide = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
-    at = [chance_margin(kind, float(g), missed=missed) for g in wide.columns.to_numpy(float)]
-    line, means = chance_level(kind) + float(np.mean(at)), wide.mean(axis=1).tolist()
-    by_gamma, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
+    first_look_points = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
+    gamma_values = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
+    point_margins = [
+        chance_margin(kind, float(g), missed=missed) for g in gamma_values.columns.to_numpy(float)
+    ]
+    line, seed_means = (
+        chance_level(kind) + float(np.mean(point_margins)),
+        gamma_values.mean(axis=1).tolist(),
+    )
+    points_by_gamma, p_values, short_notes = _select_points_with_enough_seeds(
+        kind, first_look_points, seeds
+    )
 
     def beyond(values: list[float], end: float) -> float:
         return _p_value_for_looks(values, end, seeds_at_first_look, all_seeds=all_seeds)
 
-    def of_points_and_means(of_points: list[float], end: float) -> float:
-        of_means = beyond(means, end) if len(means) >= seeds else 1.0
-        return min([1.0, 2 * of_means, *(2 * len(of_points) * p for p in of_points)])
+    def combine_p_values(p_of_points: list[float], end: float) -> float:
+        p_of_means = beyond(seed_means, end) if len(seed_means) >= seeds else 1.0
+        return min([1.0, 2 * p_of_means, *(2 * len(p_of_points) * p for p in p_of_points)])
 
     above_margin = [
         mean_above_p_value(
             p.value.tolist(), chance_level(kind) + chance_margin(kind, float(g), missed=missed)
         )
-        for g, p in by_gamma.items()
+        for g, p in points_by_gamma.items()
     ]
-    p_above_chance = of_points_and_means(p_values, chance_level(kind))
-    p_above_margin = of_points_and_means(above_margin, line)
-    p_true = beyond([-x for x in means], -line) if works else 1.0
-    why = "is at chance on non-private training, too"
-    why = why if idle else "finds nothing on non-private training either"
-    whys = [] if works else [f"the attack {why}"]
+    p_above_chance = combine_p_values(p_values, chance_level(kind))
+    p_above_margin = combine_p_values(above_margin, line)
+    p_true = beyond([-x for x in seed_means], -line) if works else 1.0
+    reason = "is at chance on non-private training, too"
+    reason = reason if idle else "finds nothing on non-private training either"
+    reasons = [] if works else [f"the attack {reason}"]
     leaks = p_above_chance <= ALPHA
-    value, _, high = confidence_interval(means)
+    value, _, high = confidence_interval(seed_means)
     gap, half_ = abs(line - value), 0.0 if high is None else high - value
-    has_means = works and bool(means)
+    has_means = works and bool(seed_means)
     return Evidence(
         **_describe_points(kind, points, "idxmax"),
-        rule=f"over all points at most {_describe_margin(at, wide.columns)} above chance (the means"
-        f" of {len(means)} seeds), neither the means nor any point may be above chance, and the"
-        " attack must work on non-private training; it differs where a point or the means are above"
-        f" the margin{_describe_looks(means, seeds_at_first_look)}",
-        why="; ".join([*whys, *short]),
+        rule=f"over all points at most {_describe_margin(point_margins, gamma_values.columns)}"
+        f" above chance (the means of {len(seed_means)} seeds), neither the means nor any point may"
+        " be above chance, and the attack must work on non-private training; it differs where a"
+        f" point or the means are above the margin"
+        f"{_describe_looks(seed_means, seeds_at_first_look)}",
+        why="; ".join([*reasons, *short_notes]),
         p_true=p_true,
         p_false=p_above_margin,
         p_worse=p_above_chance,
         worse_is_part=True,
-        seeds=max(len(wide), seeds if leaks else 0),
-        deviations_to_line=_distance_in_deviations(gap, means) if has_means else power,
-        most_deviations_to_line=_distance_in_deviations(gap + half_, means) if has_means else power,
+        seeds=max(len(gamma_values), seeds if leaks else 0),
+        deviations_to_line=_distance_in_deviations(gap, seed_means) if has_means else power,
+        most_deviations_to_line=_distance_in_deviations(gap + half_, seed_means)
+        if has_means
+        else power,
         comparable=works or not idle or leaks,
         margins=_margins_of_chance(kind, points, seeds_at_first_look, missed=missed),
     )
@@ -664,17 +702,17 @@ def _describe_margin(margins: Sequence[float], gammas: Any) -> str:
     mean = f"{float(np.mean(margins)):.2g}"
     if len({*margins}) < 2:
         return mean
-    ends = (int(np.argmin(margins)), int(np.argmax(margins)))
-    least, most = (f"{margins[k]:.2g} at γ = {float(gammas[k]):g}" for k in ends)
-    return f"{mean} (a point: from {least} to {most})"
+    end_indices = (int(np.argmin(margins)), int(np.argmax(margins)))
+    smallest, largest = (f"{margins[k]:.2g} at γ = {float(gammas[k]):g}" for k in end_indices)
+    return f"{mean} (a point: from {smallest} to {largest})"
 
 
-def describe_excess(e: Evidence) -> list[str]:
+def describe_excess(evidence: Evidence) -> list[str]:
     """What of "at chance" is refuted, in words, by the p-values of a corrected row."""
-    shown = {"above chance": e.p_worse, "above the margin": e.p_false}
-    if not e.worse_is_part:
+    p_by_excess = {"above chance": evidence.p_worse, "above the margin": evidence.p_false}
+    if not evidence.worse_is_part:
         return []
-    return [f"{where} (p = {p:.1g})" for where, p in shown.items() if p <= ALPHA]
+    return [f"{excess} (p = {p:.1g})" for excess, p in p_by_excess.items() if p <= ALPHA]
 
 
 def _margins_of_chance(
@@ -688,15 +726,15 @@ def _margins_of_chance(
 def _describe_points(kind: str, points: DataFrame, end: str) -> dict[str, Any]:
     """The range of the points in words, and the interval of the least or the largest."""
     means = points.groupby("gamma").value.mean()
-    at = points[points.gamma == getattr(means, end)()]
-    words = f"{means.min():.3g}" + (f" to {means.max():.3g}" if len(means) > 1 else "")
+    end_points = points[points.gamma == getattr(means, end)()]
+    range_text = f"{means.min():.3g}" + (f" to {means.max():.3g}" if len(means) > 1 else "")
     unit = "bits, the mean canary" if kind == "exposure" else "right guesses"
     number = f"{len(means)} point{'s'[: len(means) > 1]}"
-    ours = f"{words} {unit} (chance: {chance_level(kind):.3g}), {number}"
+    text = f"{range_text} {unit} (chance: {chance_level(kind):.3g}), {number}"
     return {
-        "ours": ours,
-        "seeds_of_interval": at.seed.nunique(),
-        **dict(zip(INTERVAL, confidence_interval(at.value.tolist()), strict=True)),
+        "ours": text,
+        "seeds_of_interval": end_points.seed.nunique(),
+        **dict(zip(INTERVAL, confidence_interval(end_points.value.tolist()), strict=True)),
     }
 
 
@@ -704,39 +742,39 @@ def _describe_points(kind: str, points: DataFrame, end: str) -> dict[str, Any]:
 @dated
 def judge_share(
     counts: Sequence[int],
-    of: Sequence[int],
+    totals: Sequence[int],
     *,
     side: str,
     line: float,
     seeds_at_first_look: int = MAX_SEEDS,
 ) -> Evidence:
     """Judge the claim that a share is at or "above", or "below" ``line``; a line of 1 allows no
-    exception at all. ``counts`` and ``of`` have one number for each seed."""
-    hits, n, again = sum(counts), sum(of), len(counts) > seeds_at_first_look
-    low, high = clopper_pearson(hits, n)
+    exception at all. ``counts`` and ``totals`` have one number for each seed."""
+    hit_count, n, is_repeated_look = sum(counts), sum(totals), len(counts) > seeds_at_first_look
+    low, high = clopper_pearson(hit_count, n)
     if line == 1:
-        more, less = float(hits < n), float(hits == n)
-    elif again:
-        misses = [a - b for a, b in zip(of, counts, strict=True)]
-        more, less = (
-            repeated_look_share_p_value(counts, of, line),
-            repeated_look_share_p_value(misses, of, 1 - line),
+        p_above, p_below = float(hit_count < n), float(hit_count == n)
+    elif is_repeated_look:
+        misses = [a - b for a, b in zip(totals, counts, strict=True)]
+        p_above, p_below = (
+            repeated_look_share_p_value(counts, totals, line),
+            repeated_look_share_p_value(misses, totals, 1 - line),
         )
     else:
-        more, less = (
-            float(stats.binomtest(hits, n, line, alternative=way).pvalue)
-            for way in ("greater", "less")
+        p_above, p_below = (
+            float(stats.binomtest(hit_count, n, line, alternative=alternative).pvalue)
+            for alternative in ("greater", "less")
         )
-    rule = f"the 95 % interval of {hits} of {n} must lie {side} {line:g}"
-    rule += "; looked at more than once: by e-values" * again
+    rule = f"the 95 % interval of {hit_count} of {n} must lie {side} {line:g}"
+    rule += "; looked at more than once: by e-values" * is_repeated_look
     return Evidence(
-        ours=f"{hits} of {n}, {hits / n:.1%} [{low:.1%}, {high:.1%}]",
+        ours=f"{hit_count} of {n}, {hit_count / n:.1%} [{low:.1%}, {high:.1%}]",
         rule=f"none of {n} may be missed" if line == 1 else rule,
-        value=hits / n,
+        value=hit_count / n,
         low=low,
         high=high,
-        p_true=more if side == "above" else less,
-        p_false=less if side == "above" else more,
+        p_true=p_above if side == "above" else p_below,
+        p_false=p_below if side == "above" else p_above,
         seeds=len(counts),
         seeds_of_interval=len(counts),
         margins=_margins_of_looks(len(counts), seeds_at_first_look),
@@ -757,10 +795,10 @@ def judge_occurrence(
         line=RARE_SHARE,
         seeds_at_first_look=seeds_at_first_look,
     )
-    most = f", at most {max(values):g}" * any(occurs)
+    largest_note = f", at most {max(values):g}" * any(occurs)
     return replace(
         evidence,
-        ours=f"above 0 in {sum(occurs)} of {len(occurs)} runs{most}",
+        ours=f"above 0 in {sum(occurs)} of {len(occurs)} runs{largest_note}",
         margins=("rare", *evidence.margins),
     )
 
@@ -772,8 +810,8 @@ def judge_worst_case(
     """Judge the claim that the worst of all runs lies at or below ``line``. One run above it
     refutes that. None above it confirms that fewer runs than ``RARE_SHARE`` would be, once there
     are enough."""
-    above = [float(v > line) for v in values]
-    evidence = judge_occurrence(above, zero=True, seeds_at_first_look=seeds_at_first_look)
+    is_above = [float(v > line) for v in values]
+    evidence = judge_occurrence(is_above, zero=True, seeds_at_first_look=seeds_at_first_look)
     return replace(
         evidence,
         ours=f"at most {max(values):.3g} in {len(values)} runs",
@@ -781,27 +819,27 @@ def judge_worst_case(
         value=max(values),
         low=None,
         high=None,
-        p_true=1.0 if any(above) else evidence.p_true,
-        p_false=0.0 if any(above) else 1.0,
+        p_true=1.0 if any(is_above) else evidence.p_true,
+        p_false=0.0 if any(is_above) else 1.0,
     )
 
 
 @dated
-def judge_calculation(value: float, words: str, *, side: str, line: float | str) -> Evidence:
+def judge_calculation(value: float, sentence: str, *, side: str, line: float | str) -> Evidence:
     """Judge a claim that a calculation confirms or refutes: its value is at "most" or at "least"
     the ``line``, or "rounds" to what is printed."""
     if side == "rounds":
         digits = -int(Decimal(str(line)).as_tuple().exponent)
-        right = f"{value:.{max(digits, 0)}f}" == str(line)
+        is_right = f"{value:.{max(digits, 0)}f}" == str(line)
         rule = f"must round to the printed {line}"
     else:
-        right = value <= float(line) if side == "most" else value >= float(line)
+        is_right = value <= float(line) if side == "most" else value >= float(line)
         rule = f"must be at {side} {float(line):g}"
     return Evidence(
-        ours=words or f"{value:.4g}",
+        ours=sentence or f"{value:.4g}",
         rule=rule,
         value=value,
-        p_true=float(not right),
-        p_false=float(right),
+        p_true=float(not is_right),
+        p_false=float(is_right),
         exact=True,
     )

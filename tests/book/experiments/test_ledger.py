@@ -141,19 +141,25 @@ def test_an_edition_is_no_older_than_the_day_on_which_claims_read_it(monkeypatch
     assert narrowed.rule != lstm.rule  # to choose among editions is a rule of the claim's own
 
 
-def test_the_date_of_a_function_does_not_know_its_comments(tmp_path, monkeypatch):
+def test_the_date_of_a_function_knows_neither_its_comments_nor_its_names(tmp_path, monkeypatch):
     programs = {
-        "plain": "def f(x):\n    return x + 1\n",
-        "with_words": 'def f(\n    x,\n):\n    """One more."""\n    # so\n    return x + 1\n',
-        "changed": "def f(x):\n    return x + 2\n",
+        "plain": "def f(x, y):\n    return x - y\n",
+        "with_words": 'def f(\n    x, y\n):\n    """Less."""\n    # so\n    return x - y\n',
+        "renamed": "def f(total, share):\n    return total - share\n",
+        "exchanged": "def f(x, y):\n    return y - x\n",
+        "changed": "def f(x, y):\n    return x - y - 1\n",
+        "of_another": "def f(x, y):\n    return x - z\n",
+        "for_callers": "def f(x, *, y):\n    return x - y\n",
+        "renamed_for_callers": "def f(x, *, share):\n    return x - share\n",
     }
     monkeypatch.syspath_prepend(tmp_path)
     for name, text in programs.items():
         (tmp_path / f"program_{name}.py").write_text(text, "utf-8")
-    plain, with_words, changed = (
+    plain, with_words, renamed, *others = (
         dates.hash_program(importlib.import_module(f"program_{name}").f) for name in programs
     )
-    assert plain == with_words != changed
+    assert plain == with_words == renamed
+    assert len({plain, *others}) == 1 + len(others)
 
 
 DESCRIBE = {
