@@ -343,7 +343,9 @@ def train_run(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
         if epoch not in study.snapshots:
             return {}
         past = [p for p in phases if p.epoch <= epoch]
-        return _measure_snapshot(study, data, model, public_scores, epoch, past, desk.device)
+        return _measure_snapshot(
+            study, data, model, documents, public_scores, epoch, past, desk.device
+        )
 
     if not study.training_method.trains:
         return data, TrainingRun(
@@ -394,6 +396,7 @@ def _measure_snapshot(
     study: LeakageStudy,
     data: Data,
     model: nn.Module,
+    documents: Sequence[leakage.Document],
     public_scores: TokenScores,
     epoch: int,
     past: Sequence[Phase],
@@ -404,7 +407,6 @@ def _measure_snapshot(
     It is the report of :func:`make_report`, of scores by the public model that are the same at each
     snapshot, and of one reading by the model that also says how sure it is.
     """
-    documents = leakage.tokenise_documents(data.points, data.tokenizer)
     scores, next_perplexity = mitigations.score_with_next_perplexity(
         model, documents, bos=data.tokenizer.bos
     )
