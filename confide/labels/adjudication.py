@@ -58,18 +58,22 @@ def measure_agreement(
     >>> measure_agreement(a, a)
     (1.0, 1.0)
     """
-    both = [task for task in first if task in second]
-    ours = {(t, s) for t in both for s in first[t]}
-    theirs = {(t, s) for t in both for s in second[t]}
-    f1 = 2 * len(ours & theirs) / (len(ours) + len(theirs)) if ours or theirs else 1.0
-    n = len(both)
+    shared_tasks = [task for task in first if task in second]
+    n = len(shared_tasks)
     if not n:
         return float("nan"), float("nan")
-    flags = [(bool(first[t]), bool(second[t])) for t in both]
-    observed = sum(a == b for a, b in flags) / n
-    p, q = sum(a for a, _ in flags) / n, sum(b for _, b in flags) / n
-    chance = p * q + (1 - p) * (1 - q)
-    return f1, 1.0 if chance == 1 else (observed - chance) / (1 - chance)
+    first_marks = {(task, secret) for task in shared_tasks for secret in first[task]}
+    second_marks = {(task, secret) for task in shared_tasks for secret in second[task]}
+    mark_count = len(first_marks) + len(second_marks)
+    f1 = 2 * len(first_marks & second_marks) / mark_count if mark_count else 1.0
+    is_marked = [(bool(first[task]), bool(second[task])) for task in shared_tasks]
+    agreement = sum(by_first == by_second for by_first, by_second in is_marked) / n
+    first_share = sum(by_first for by_first, _ in is_marked) / n
+    second_share = sum(by_second for _, by_second in is_marked) / n
+    chance_agreement = first_share * second_share + (1 - first_share) * (1 - second_share)
+    if chance_agreement == 1:
+        return f1, 1.0
+    return f1, (agreement - chance_agreement) / (1 - chance_agreement)
 
 
 def read_label_rows(folder: Path) -> list[dict[str, Any]]:
@@ -88,16 +92,18 @@ def read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[
     """The facts of the labels, and three sets of marks: those of the first reader together with
     those of whoever read what the first left undecided; those of the second; and those of whoever
     decides."""
-    about = read_label_facts(folder)
-    if "first" not in about:
+    facts = read_label_facts(folder)
+    if "first" not in facts:
         raise ValueError(f"{folder}: holds no labels yet; import them with 'crtlib label import'")
     outputs.require_marker(folder, names=["labels.parquet"])
-    marked: dict[str, MarkedSpans] = {}
+    marks_by_reader: dict[str, MarkedSpans] = {}
     for row in read_label_rows(Path(folder)):
-        spans = tuple(Secret(**s) for s in row["secrets"])
-        marked.setdefault(row["annotator"], {})[row["task"]] = spans
-    first, undecided, *others = (marked.get(about.get(role, ""), {}) for role in READER_ROLES)
-    return about, [first | undecided, *others]
+        spans = tuple(Secret(**secret) for secret in row["secrets"])
+        marks_by_reader.setdefault(row["annotator"], {})[row["task"]] = spans
+    first, undecided, *others = (
+        marks_by_reader.get(facts.get(role, ""), {}) for role in READER_ROLES
+    )
+    return facts, [first | undecided, *others]
 
 
 def _merge_marks(
@@ -109,15 +115,20 @@ def _merge_marks(
     >>> _merge_marks([Secret("name", 0, 3), Secret("id", 9, 12)], [Secret("name", 1, 5)], True)
     (Secret(kind='name', start=0, end=5),)
     """
-    groups: list[tuple[Secret, set[int]]] = []
-    marks = [(s.start, who, s) for who, some in enumerate((first, second)) for s in some]
-    for start, who, s in sorted(marks, key=lambda mark: mark[:2]):
-        if groups and start < groups[-1][0].end:
-            last, readers = groups[-1]
-            groups[-1] = (replace(last, end=max(last.end, s.end)), readers | {who})
+    merged_marks: list[tuple[Secret, set[int]]] = []  # each with the readers whose marks it joins
+    marks = [
+        (mark.start, reader, mark)
+        for reader, reader_marks in enumerate((first, second))
+        for mark in reader_marks
+    ]
+    for start, reader, mark in sorted(marks, key=lambda row: row[:2]):
+        if merged_marks and start < merged_marks[-1][0].end:
+            merged, readers = merged_marks[-1]
+            longer = replace(merged, end=max(merged.end, mark.end))
+            merged_marks[-1] = longer, readers | {reader}
         else:
-            groups.append((s, {who}))
-    return tuple(s for s, readers in groups if len(readers) == 2 or not undisputed)
+            merged_marks.append((mark, {reader}))
+    return tuple(mark for mark, readers in merged_marks if len(readers) == 2 or not undisputed)
 
 
 def read_labelled_turns(
@@ -129,9 +140,9 @@ def read_labelled_turns(
     marked and what was decided; if nobody decided, what at least one marked, or only what both
     marked if ``undisputed``."""
     _, (spans, second, decided) = read_marks_by_role(folder)
-    for t, marked in second.items():
-        both = _merge_marks(spans.get(t, ()), marked, undisputed or t in decided)
-        spans[t] = _merge_marks(both, decided.get(t, ()), False)
+    for name, marks in second.items():
+        merged = _merge_marks(spans.get(name, ()), marks, undisputed or name in decided)
+        spans[name] = _merge_marks(merged, decided.get(name, ()), False)
     tasks = read_tasks(folder)
     return [(t, spans[t.task]) for t in tasks if t.task in spans and part in (None, t.part)]
 
@@ -140,9 +151,9 @@ def list_unread_tasks(folder: str | os.PathLike) -> list[LabelTask]:
     """The turns drawn to judge that the first reader left unread. Raises ``ValueError`` if there
     are any although a second reader read turns, or if the second reader left some: crtlib 0.3
     allowed that."""
-    about, (first, second, _) = read_marks_by_role(folder)
+    facts, (first, second, _) = read_marks_by_role(folder)
     unread = [t for t in read_tasks(folder) if t.part == "judge" and t.task not in first]
-    if "second" in about and (unread or not set(about["again"]["random"]) <= second.keys()):
+    if "second" in facts and (unread or not set(facts["again"]["random"]) <= second.keys()):
         raise ValueError(
             f"{folder}: was read twice, but not completely; import everything that the first "
             "reader read again: crtlib label import --role first"
@@ -153,11 +164,11 @@ def list_unread_tasks(folder: str | os.PathLike) -> list[LabelTask]:
 def find_disputed_turns(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
     """The turns on which two readers differ, decided or not, with what at least one marked."""
     _, (first, second, _) = read_marks_by_role(folder)
-    pairs = {t: (first.get(t, ()), marked) for t, marked in second.items()}
+    marks_of_both = {name: (first.get(name, ()), marks) for name, marks in second.items()}
     return {
-        t: _merge_marks(*both, False)
-        for t, both in pairs.items()
-        if _merge_marks(*both, False) != _merge_marks(*both, True)
+        name: _merge_marks(*marks, False)
+        for name, marks in marks_of_both.items()
+        if _merge_marks(*marks, False) != _merge_marks(*marks, True)
     }
 
 
@@ -165,15 +176,19 @@ def compare_second_reader(folder: str | os.PathLike) -> dict[str, str]:
     """What the second reader found in the turns that were drawn at random, by user (or dialogue):
     "new" if the first reader had marked nothing, "found" if the second reader marked a secret
     there that counts."""
-    about, (first, second, _) = read_marks_by_role(folder)
-    stands = {t.task: (t, spans) for t, spans in read_labelled_turns(folder, undisputed=True)}
+    facts, (first, second, _) = read_marks_by_role(folder)
+    labelled_turns = read_labelled_turns(folder, undisputed=True)
+    counted_by_task = {task.task: (task, spans) for task, spans in labelled_turns}
     findings: dict[str, str] = {}
-    for t, spans in (stands[name] for name in about["again"]["random"] if name in second):
-        name = cluster_of_turn(about["by"], t.user, t.id)
-        if not first.get(t.task):
-            findings[name] = "new"
-        elif _merge_marks(second[t.task], spans, True):
-            findings[name] = "found"
+    for name in facts["again"]["random"]:
+        if name not in second:
+            continue
+        task, counted_spans = counted_by_task[name]
+        cluster = cluster_of_turn(facts["by"], task.user, task.id)
+        if not first.get(name):
+            findings[cluster] = "new"
+        elif _merge_marks(second[name], counted_spans, True):
+            findings[cluster] = "found"
     return findings
 
 
@@ -182,11 +197,12 @@ def count_decided_turns(folder: str | os.PathLike) -> tuple[int, int]:
     a mark of one of the two no longer counts anywhere."""
     _, (first, second, decided) = read_marks_by_role(folder)
     dropped = 0
-    for t in decided:
-        one_at_least = _merge_marks(first.get(t, ()), second.get(t, ()), False)
-        stands = _merge_marks(first.get(t, ()), second.get(t, ()), True) + decided[t]
+    for name, decided_marks in decided.items():
+        marks_of_both = first.get(name, ()), second.get(name, ())
+        counted = _merge_marks(*marks_of_both, True) + decided_marks
         dropped += any(
-            all(mark.end <= s.start or s.end <= mark.start for s in stands) for mark in one_at_least
+            all(mark.end <= other.start or other.end <= mark.start for other in counted)
+            for mark in _merge_marks(*marks_of_both, False)
         )
     return len(decided), dropped
 
@@ -213,63 +229,78 @@ def write_adjudication(
     if not 0 < share <= 1:
         raise argument_error("share", f"{share!r} must be in (0, 1]")
     outputs.check_output_folder(out, inputs=[corpus, labels], force=force)
-    about = read_label_facts(labels)
-    check_label_corpus(corpus, about)
-    marked = read_labelled_turns(labels, part="judge")
-    role, flags = "second", dict[str, tuple[Secret, ...]]()
-    if unread := list_unread_tasks(labels):
-        role, tasks = "undecided", unread
-    elif "second" in about:
-        role, flags = "decides", find_disputed_turns(labels)
-        tasks = [t for t, _ in marked if t.task in flags]
+    facts = read_label_facts(labels)
+    check_label_corpus(corpus, facts)
+    labelled_turns = read_labelled_turns(labels, part="judge")
+    role, prefilled = "second", dict[str, tuple[Secret, ...]]()
+    if unread_tasks := list_unread_tasks(labels):
+        role, tasks = "undecided", unread_tasks
+    elif "second" in facts:
+        role, prefilled = "decides", find_disputed_turns(labels)
+        tasks = [t for t, _ in labelled_turns if t.task in prefilled]
     else:
-        drawn = _draw_again(marked, about, share)
-        tasks = [t for t, spans in marked if spans or t.task in drawn]
-        about["again"] = {"read": [t.task for t in tasks], "random": sorted(drawn)}
-    reach = _bounds_in_reach(marked, about, share) if role == "second" else []
+        random_tasks = _draw_again(labelled_turns, facts, share)
+        tasks = [t for t, spans in labelled_turns if spans or t.task in random_tasks]
+        facts["again"] = {"read": [t.task for t in tasks], "random": sorted(random_tasks)}
+    attainable_bounds = _bounds_in_reach(labelled_turns, facts, share) if role == "second" else []
     if not tasks:
         raise argument_error("labels", f"{labels} has no mark on which readers could differ")
-    shown = about | {"labels": name_label_page(about, role), "role": role}
-    recipe: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
+    page_facts = facts | {"labels": name_label_page(facts, role), "role": role}
+    provenance: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
     with outputs.staged_folder(
-        out, **recipe, inputs={"corpus": about["corpus"]}, force=force
-    ) as part:
-        names = write_forms(forms, part, tasks, flags, shown)
-        with outputs.staged_folder(labels, add=True, **recipe) as kept:
-            write_label_facts(kept, about)
+        out, **provenance, inputs={"corpus": facts["corpus"]}, force=force
+    ) as staging:
+        written_files = write_forms(forms, staging, tasks, prefilled, page_facts)
+        with outputs.staged_folder(labels, add=True, **provenance) as labels_staging:
+            write_label_facts(labels_staging, facts)
     return {
-        "out": os.fspath(out), "role": role, "turns": len(tasks), "files": names, "reach": reach,
-    }  # fmt: skip
+        "out": os.fspath(out),
+        "role": role,
+        "turns": len(tasks),
+        "files": written_files,
+        "reach": attainable_bounds,
+    }
 
 
 def _bounds_in_reach(
-    marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]], about: dict[str, Any], share: float
+    labelled_turns: Sequence[tuple[LabelTask, tuple[Secret, ...]]],
+    facts: dict[str, Any],
+    share: float,
 ) -> list[dict[str, Any]]:
     """For no second reader (share None) and for each of some shares to read again: the turns and
     hours that this takes, and the smallest bound on a rate that it can give for any policy."""
-    secrets = sum(bool(spans) for _, spans in marked)
-    judged = register_judged_pairs(about, about["corpus"]) + 1  # each reading judges again
+    turns_with_a_secret = sum(bool(spans) for _, spans in labelled_turns)
+    judged_pairs = register_judged_pairs(facts, facts["corpus"]) + 1  # each reading judges again
     rows = []
-    for each in (None, *sorted({*SHOWN_SHARES, share})):
-        drawn = 0 if each is None else len(_draw_again(marked, about, each) | _marked_tasks(marked))
-        pairs = judged if each is not None else max(judged - 1, 1)
-        upper = bound_levers.bound_in_reach(secrets, each, alpha=RATES_ALPHA / (2 * pairs))
-        hours = drawn * SECONDS_PER_TURN / 3600
-        rows.append({"share": each, "turns": drawn, "hours": hours, "at_most": upper})
+    for reread_share in (None, *sorted({*SHOWN_SHARES, share})):
+        reread_tasks, charged_pairs = set[str](), max(judged_pairs - 1, 1)
+        if reread_share is not None:
+            reread_tasks = _draw_again(labelled_turns, facts, reread_share)
+            reread_tasks |= _marked_tasks(labelled_turns)
+            charged_pairs = judged_pairs
+        least_bound = bound_levers.bound_in_reach(
+            turns_with_a_secret, reread_share, alpha=RATES_ALPHA / (2 * charged_pairs)
+        )
+        hours = len(reread_tasks) * SECONDS_PER_TURN / 3600
+        row = {"turns": len(reread_tasks), "hours": hours, "at_most": least_bound}
+        rows.append({"share": reread_share, **row})
     return rows
 
 
 def _draw_again(
-    marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]], about: Mapping[str, Any], share: float
+    labelled_turns: Sequence[tuple[LabelTask, tuple[Secret, ...]]],
+    facts: Mapping[str, Any],
+    share: float,
 ) -> set[str]:
     """The turns that a second reader is given regardless of marks; those of a smaller share are
     part of those of a larger one."""
-    order = np.random.default_rng([about["seed"], 2]).permutation(len(marked))
-    return {marked[k][0].task for k in order[: math.ceil(share * len(marked))]}
+    order = np.random.default_rng([facts["seed"], 2]).permutation(len(labelled_turns))
+    drawn = order[: math.ceil(share * len(labelled_turns))]
+    return {labelled_turns[place][0].task for place in drawn}
 
 
-def _marked_tasks(marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]]) -> set[str]:
-    return {t.task for t, spans in marked if spans}
+def _marked_tasks(labelled_turns: Sequence[tuple[LabelTask, tuple[Secret, ...]]]) -> set[str]:
+    return {t.task for t, spans in labelled_turns if spans}
 
 
 def format_adjudication(summary: Mapping[str, Any]) -> str:
@@ -281,10 +312,12 @@ def format_adjudication(summary: Mapping[str, Any]) -> str:
             "the secrets:"
         )
     for row in summary["reach"]:
-        how = "nobody reads again" if row["share"] is None else f"--share {row['share']:g}"
-        most = percent_rounded_up(row["at_most"])
-        time = f"{row['hours']:.1f} hours"
-        lines.append(f"  {how:<20}{row['turns']:>8,} turns {time:>12}  at most {most:>8}")
+        option = "nobody reads again" if row["share"] is None else f"--share {row['share']:g}"
+        bound_text = percent_rounded_up(row["at_most"])
+        hours_text = f"{row['hours']:.1f} hours"
+        lines.append(
+            f"  {option:<20}{row['turns']:>8,} turns {hours_text:>12}  at most {bound_text:>8}"
+        )
     if summary["reach"]:
         lines.append("note: the bound for one reader takes all marks as complete; others do not")
     return "\n".join([*lines, *(f"{summary['out']}/{name}" for name in summary["files"])])

@@ -54,7 +54,7 @@ from crtlib.arguments import argument_error
 from crtlib.text import corpora
 from crtlib.text.identity import hash_turn_text
 from crtlib.text.jsonl import canonical_line
-from crtlib.text.records import Point
+from crtlib.text.records import Point, Secret
 from crtlib.text.screened_folder import is_screened_folder
 
 TurnPlace = tuple[str, int]
@@ -134,57 +134,75 @@ def draw_label_tasks(
         )
     _check_kinds(kinds)
     check_label_forms(forms)  # before the draw counts
-    told = _split_rules(rules)
+    rule_lines = _split_rules(rules)
     out = outputs.check_output_folder(out, inputs=[corpus], force=force)
     seed = operating_system.randbits(31) if seed is None else seed
     rng = np.random.default_rng(seed)
-    whose, digest = _draw_turn_per_user(corpus, by, rng)
-    whose = [whose[k] for k in rng.permutation(len(whose))]
+    places, corpus_hash = _draw_turn_per_user(corpus, by, rng)
+    places = [places[k] for k in rng.permutation(len(places))]
     if rate is None:
-        rate = _estimate_secret_share(corpus, whose, policy) if policy else ASSUMED_SECRET_SHARE
-    wanted = turns or math.ceil(secrets / rate)
-    wanted = min(wanted, math.ceil(len(whose) * wanted / (wanted + teach)))
-    judge = _tasks_at_places(corpus, whose[:wanted], context)
-    read_to_teach = teach * CANDIDATES_PER_TAUGHT_TURN if doubt else teach
-    pool = _tasks_at_places(corpus, whose[wanted:][:read_to_teach], context)  # of nobody who judges
+        rate = _estimate_secret_share(corpus, places, policy) if policy else ASSUMED_SECRET_SHARE
+    judge_size = turns or math.ceil(secrets / rate)
+    judge_size = min(judge_size, math.ceil(len(places) * judge_size / (judge_size + teach)))
+    judging_tasks = _tasks_at_places(corpus, places[:judge_size], context)
+    pool_size = teach * CANDIDATES_PER_TAUGHT_TURN if doubt else teach
+    pool_places = places[judge_size:][:pool_size]  # of nobody who judges
+    teaching_pool = _tasks_at_places(corpus, pool_places, context)
+    teaching_tasks = _choose_to_teach(teaching_pool, teach, doubt)
     tasks = [
-        replace(t, task=f"{part}-{k:05d}", part=part)
-        for part, each in (("judge", judge), ("teach", _choose_to_teach(pool, teach, doubt)))
-        for k, t in enumerate(each, 1)
+        replace(task, task=f"{part}-{number:05d}", part=part)
+        for part, part_tasks in (("judge", judging_tasks), ("teach", teaching_tasks))
+        for number, task in enumerate(part_tasks, 1)
     ]
-    taught = tasks[len(judge) :]
-    names = [t.task for t in taught]
-    flags = dict(zip(names, flag_tasks(policy, taught), strict=True)) if policy else {}
-    if corpora.hash_corpus(corpus) != digest:
+    prefilled: dict[str, tuple[Secret, ...]] = {}
+    if policy:
+        named_tasks = tasks[len(judging_tasks) :]
+        flags = flag_tasks(policy, named_tasks)
+        prefilled = {task.task: spans for task, spans in zip(named_tasks, flags, strict=True)}
+    if corpora.hash_corpus(corpus) != corpus_hash:
         raise ValueError(f"{corpus}: was changed while it was read; run this again")
-    if sealed and has_forgotten_draws(digest):
+    if sealed and has_forgotten_draws(corpus_hash):
         raise argument_error(
             "sealed",
             "turns of this text were drawn and forgotten (crtlib account --forget), so it "
             "is not known what was read before; seal nothing for it",
         )
-    how = {"by": by, "seed": seed, "kinds": list(kinds)}
-    options = {"sealed": list(sealed), **how}
-    about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": hash_tasks(tasks), **options}
-    drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
+    how_drawn = {"by": by, "seed": seed, "kinds": list(kinds)}
+    options = {"sealed": list(sealed), **how_drawn}
+    hashes = {"corpus": corpus_hash, "labels": hash_tasks(tasks)}
+    facts = {"schema": "crtlib/tasks/1", **hashes, **options}
+    counts = {"users": len(places), "judge": len(judging_tasks), "teach": len(teaching_tasks)}
     # The "others" are neither read nor chosen from.
-    about |= drawn | {"others": len(whose) - len(judge) - len(pool)}
-    about |= {"rules": told} if told else {}
+    facts |= counts | {"others": len(places) - len(judging_tasks) - len(teaching_pool)}
+    facts |= {"rules": rule_lines} if rule_lines else {}
     options |= {"context": context, "teach": teach}
     with outputs.staged_folder(
-        out, command="label sample", options=options, inputs={"corpus": digest}, force=force
-    ) as part:
-        pq.write_table(pa.Table.from_pylist([asdict(t) for t in tasks]), part / "tasks.parquet")
-        write_label_facts(part, about)
-        (part / "uses.jsonl").touch()
-        asked = (who for t in judge + pool for who in hash_asked_people(digest, t.user, t.id))
+        out, command="label sample", options=options, inputs={"corpus": corpus_hash}, force=force
+    ) as staging:
+        table = pa.Table.from_pylist([asdict(task) for task in tasks])
+        pq.write_table(table, staging / "tasks.parquet")
+        write_label_facts(staging, facts)
+        (staging / "uses.jsonl").touch()
+        asked_people = (
+            person_hash
+            for task in judging_tasks + teaching_pool
+            for person_hash in hash_asked_people(corpus_hash, task.user, task.id)
+        )
+        text_hashes = [hash_turn_text(task.text) for task in tasks]
         text_registry.register_text(corpus)  # all of this before anybody can read
-        register_draw(about, digest, [hash_turn_text(t.text) for t in tasks], asked)
-        written = write_forms(forms, part, tasks, flags, about)
-    # These labels' first pair of policies is judged after all that were, and all sets drawn before.
-    judged = {"policy_pairs": 1 + register_judged_pairs(about, digest)}
-    wish = {**how, "secrets": secrets, "rate": rate, **judged}
-    return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": written}
+        register_draw(facts, corpus_hash, text_hashes, asked_people)
+        written_files = write_forms(forms, staging, tasks, prefilled, facts)
+    return {
+        "out": os.fspath(out),
+        "corpus": corpus_hash,
+        **how_drawn,
+        "secrets": secrets,
+        "rate": rate,
+        # The first pair of these labels is judged after all that were, and all sets drawn before.
+        "policy_pairs": 1 + register_judged_pairs(facts, corpus_hash),
+        **counts,
+        "files": written_files,
+    }
 
 
 def _check_sizes(
@@ -207,19 +225,19 @@ def _check_kinds(kinds: Sequence[str]) -> None:
     """Raise ``ValueError`` unless these can name the kinds of secrets on a page."""
     if not 1 <= len(set(kinds)) == len(kinds) <= 9:
         raise argument_error("kinds", "must be 1 to 9 different names")
-    if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
-        raise argument_error("kinds", f"{bad[0]!r} must be letters, digits, '-' and '_'")
+    if bad_kinds := [kind for kind in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", kind)]:
+        raise argument_error("kinds", f"{bad_kinds[0]!r} must be letters, digits, '-' and '_'")
 
 
 def _split_rules(rules: str) -> list[str]:
     """The rules for readers, one for each line that is not empty. Raises ``ValueError`` if they are
     more than a page shows."""
-    told = [line.strip() for line in rules.splitlines() if line.strip()]
-    if len(told) > MAX_RULES or any(len(line) > MAX_RULE_LENGTH for line in told):
+    rule_lines = [line.strip() for line in rules.splitlines() if line.strip()]
+    if len(rule_lines) > MAX_RULES or any(len(line) > MAX_RULE_LENGTH for line in rule_lines):
         raise argument_error(
             "rules", f"must be at most {MAX_RULES} lines of at most {MAX_RULE_LENGTH} letters"
         )
-    return told
+    return rule_lines
 
 
 def _estimate_secret_share(
@@ -239,10 +257,10 @@ def _choose_to_teach(
     half of them so and half where the doubt is largest."""
     if doubt is None:
         return list(pool[:teach])
-    uniform = (teach + 1) // 2
-    rest = pool[uniform:]
-    most = np.argsort(-np.array(doubt(points_of_tasks(rest))), kind="stable")
-    return [*pool[:uniform], *(rest[k] for k in most[: teach - uniform])]
+    uniform_count = (teach + 1) // 2
+    others = pool[uniform_count:]
+    by_doubt = np.argsort(-np.array(doubt(points_of_tasks(others))), kind="stable")
+    return [*pool[:uniform_count], *(others[place] for place in by_doubt[: teach - uniform_count])]
 
 
 def policy_disagreement(
@@ -252,11 +270,12 @@ def policy_disagreement(
     else 0."""
 
     def doubt(points: Sequence[Point]) -> Sequence[float]:
-        covered = (
-            [{i for s in spans for i in range(s.start, s.end)} for spans in policy(points)]
+        flagged_characters = (
+            [{i for span in spans for i in range(span.start, span.end)} for spans in policy(points)]
             for policy in (first, second)
         )
-        return [float(a != b) for a, b in zip(*covered, strict=True)]
+        pairs = zip(*flagged_characters, strict=True)
+        return [float(by_first != by_second) for by_first, by_second in pairs]
 
     return doubt
 
@@ -266,36 +285,41 @@ def _draw_turn_per_user(
 ) -> tuple[list, str]:
     """Draw one turn of each user (or dialogue), uniformly among the turns of that user, in one
     pass; also return the corpus hash. A dialogue without a user counts as a user of its own."""
-    chosen: dict[str, TurnPlace] = {}
-    seen: dict[str, int] = {}
-    digest = hashlib.sha256()
-    for d in corpora.read_dialogues(corpus):
-        digest.update(canonical_line(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
-        who = cluster_of_turn(by, d.user, d.id)
-        turns = [i for i, turn in enumerate(d.turns) if turn.text.strip()]
-        if not turns:
+    chosen_places: dict[str, TurnPlace] = {}
+    turns_seen: dict[str, int] = {}
+    corpus_hash = hashlib.sha256()
+    for dialogue in corpora.read_dialogues(corpus):
+        said = ((turn.speaker, turn.text) for turn in dialogue.turns)
+        corpus_hash.update(canonical_line(dialogue.id, dialogue.user, said))
+        cluster = cluster_of_turn(by, dialogue.user, dialogue.id)
+        numbers = [number for number, turn in enumerate(dialogue.turns) if turn.text.strip()]
+        if not numbers:
             continue
-        seen[who] = seen.get(who, 0) + len(turns)
-        if rng.random() * seen[who] < len(turns):  # its share of the user's turns so far
-            chosen[who] = (d.id, turns[int(rng.random() * len(turns))])
-    if not chosen:
+        turns_seen[cluster] = turns_seen.get(cluster, 0) + len(numbers)
+        # This dialogue replaces the earlier ones with its share of the user's turns so far.
+        if rng.random() * turns_seen[cluster] < len(numbers):
+            number = numbers[int(rng.random() * len(numbers))]
+            chosen_places[cluster] = dialogue.id, number
+    if not chosen_places:
         raise ValueError(f"{corpus}: holds no turn with text")
-    return list(chosen.values()), digest.hexdigest()
+    return list(chosen_places.values()), corpus_hash.hexdigest()
 
 
 def _tasks_at_places(
     corpus: str | os.PathLike, places: Sequence[TurnPlace], context: int
 ) -> list[LabelTask]:
     """The turns at ``places``, in that order, with their surroundings."""
-    wanted: dict[str, list[int]] = {}
-    for dialogue_id, turn in places:
-        wanted.setdefault(dialogue_id, []).append(turn)
-    found: dict[TurnPlace, LabelTask] = {}
-    for d in corpora.read_dialogues(corpus):
-        for turn in wanted.get(d.id, ()):
-            lines = [f"{t.speaker}: {t.text}" if t.speaker else t.text for t in d.turns]
-            before = "\n".join(lines[max(0, turn - context) : turn])
-            after = "\n".join(lines[turn + 1 : turn + 1 + context])
-            text = d.turns[turn].text.replace("\r", " ")  # tools drop it, or not
-            found[d.id, turn] = LabelTask("", d.id, d.user, turn, "", text, before, after)
-    return [found[place] for place in places]
+    wanted_turns: dict[str, list[int]] = {}
+    for dialogue_id, number in places:
+        wanted_turns.setdefault(dialogue_id, []).append(number)
+    task_at_place: dict[TurnPlace, LabelTask] = {}
+    for dialogue in corpora.read_dialogues(corpus):
+        for number in wanted_turns.get(dialogue.id, ()):
+            lines = [f"{t.speaker}: {t.text}" if t.speaker else t.text for t in dialogue.turns]
+            before = "\n".join(lines[max(0, number - context) : number])
+            after = "\n".join(lines[number + 1 : number + 1 + context])
+            text = dialogue.turns[number].text.replace("\r", " ")  # tools drop it, or not
+            task_at_place[dialogue.id, number] = LabelTask(
+                "", dialogue.id, dialogue.user, number, "", text, before, after
+            )
+    return [task_at_place[place] for place in places]

@@ -138,91 +138,97 @@ def import_labels(
         test_nobody_reads_a_second_time_what_was_not_read_whole``,
         ``tests/text/test_labels.py::test_somebody_else_reads_what_the_first_left_undecided``.
     """
-    about, drawn_tasks = read_label_facts(labels), read_tasks(labels)
-    check_label_corpus(corpus, about)
+    facts, drawn_tasks = read_label_facts(labels), read_tasks(labels)
+    check_label_corpus(corpus, facts)
     if role not in READER_ROLES:
         raise argument_error("role", f"{role!r} must be one of {', '.join(READER_ROLES)}")
     reads_anew = role in ("first", "undecided")
-    _discard_later_readings(about, role)
-    annotator = _name_reader(annotator, about, role)
-    tasks = _find_tasks_of_role(Path(labels), about, role, drawn_tasks)
+    _discard_later_readings(facts, role)
+    annotator = _name_reader(annotator, facts, role)
+    tasks = _find_tasks_of_role(Path(labels), facts, role, drawn_tasks)
 
-    found, notes = _read_export(
-        Path(file), tasks, about["kinds"], page=name_label_page(about, role)
+    marks, notes = _read_export(
+        Path(file), tasks, facts["kinds"], page=name_label_page(facts, role)
     )
-    exported_by = {r: name for r, name in about.get("exported_by", {}).items() if r in about}
+    exported_by = {
+        other_role: name_hash
+        for other_role, name_hash in facts.get("exported_by", {}).items()
+        if other_role in facts
+    }
     exported_by[role] = _hash_reader_name(notes.pop("reader"))
     _refuse_same_reader(Path(file), exported_by, role)
 
-    judge = [t for t in tasks.values() if t.part == "judge"]
-    left = sum(t.task not in found for t in judge) if role != "decides" else 0
-    undecided = sum(t.task in notes["undecided"] for t in judge)
-    if left > (undecided if reads_anew else 0) and not (partial and reads_anew):
-        most = f"{argument('partial', True)} counts each as a secret on which a policy fails"
+    judging_tasks = [task for task in tasks.values() if task.part == "judge"]
+    unread = sum(task.task not in marks for task in judging_tasks) if role != "decides" else 0
+    undecided = sum(task.task in notes["undecided"] for task in judging_tasks)
+    may_leave_unread = undecided if reads_anew else 0
+    if unread > may_leave_unread and not (partial and reads_anew):
+        advice = f"{argument('partial', True)} counts each as a secret on which a policy fails"
         if role == "second":
-            most = "a second reader reads all the turns given"
+            advice = "a second reader reads all the turns given"
         raise ValueError(
-            f"{Path(file).name}: {left:,} of {len(judge):,} tasks to judge are unread"
+            f"{Path(file).name}: {unread:,} of {len(judging_tasks):,} tasks to judge are unread"
             f"{f' ({undecided:,} undecided)' if undecided else ''}; leaving "
-            f"out the hard ones spoils the rate; {most}"
+            f"out the hard ones spoils the rate; {advice}"
         )
 
     rows_before = read_label_rows(Path(labels))
-    replaced = [row for row in rows_before if row["annotator"] == about.get(role)]
-    of_others = [row for row in rows_before if row["annotator"] != annotator]
-    now: list[dict[str, Any]] = [
-        {"task": task, "annotator": annotator, "secrets": [asdict(s) for s in spans]}
-        for task, spans in found.items()
+    replaced_rows = [row for row in rows_before if row["annotator"] == facts.get(role)]
+    rows_of_others = [row for row in rows_before if row["annotator"] != annotator]
+    own_rows: list[dict[str, Any]] = [
+        {"task": name, "annotator": annotator, "secrets": [asdict(secret) for secret in secrets]}
+        for name, secrets in marks.items()
     ]
-    scores = dict[str, float]()
+    agreement = dict[str, float]()
     if role == "second":
-        _, (before, *_) = read_marks_by_role(labels)
-        drawn_at_random = {t: found[t] for t in about["again"]["random"] if t in found}
-        scores["f1"], scores["kappa"] = measure_agreement(before, drawn_at_random)
-    drawn = "at_random" if role == "first" else about["drawn"]
-    readers = dict(about.get("readers", {}))
-    readers[annotator] = {"read": len(found), "secrets": sum(map(len, found.values()))}
-    about |= {"readers": readers, "drawn": drawn, role: annotator, "exported_by": exported_by}
-    about |= {"agreement": scores} if scores else {}
-    _write_reading(labels, file, about, role, of_others + now, changed=(replaced, now), judge=judge)
-    if judge:
+        _, (first_marks, *_) = read_marks_by_role(labels)
+        random_marks = {name: marks[name] for name in facts["again"]["random"] if name in marks}
+        agreement["f1"], agreement["kappa"] = measure_agreement(first_marks, random_marks)
+    how_drawn = "at_random" if role == "first" else facts["drawn"]
+    readers = dict(facts.get("readers", {}))
+    readers[annotator] = {"read": len(marks), "secrets": sum(map(len, marks.values()))}
+    facts |= {"readers": readers, "drawn": how_drawn, role: annotator, "exported_by": exported_by}
+    facts |= {"agreement": agreement} if agreement else {}
+    rows = rows_of_others + own_rows
+    changed_rows = replaced_rows, own_rows
+    _write_reading(labels, file, facts, role, rows, changed=changed_rows, judge=judging_tasks)
+    if judging_tasks:
         text_registry.register_text(corpus)
-        register_judged_pairs(
-            about, about["corpus"], [("", "")], (hash_turn_text(t.text) for t in judge)
-        )
+        text_hashes = (hash_turn_text(task.text) for task in judging_tasks)
+        register_judged_pairs(facts, facts["corpus"], [("", "")], text_hashes)
     return {
         "labels": os.fspath(labels),
         "annotator": annotator,
         "tasks": len(tasks),
-        "read": len(found),
-        "judged": sum(t.task in found for t in judge),
-        "judge": len(judge),
-        "unread": left,
-        "secrets": dict(Counter(s.kind for some in found.values() for s in some)),
-        "users_with_a_secret": sum(bool(found.get(t.task)) for t in judge),
-        "drawn": drawn,
+        "read": len(marks),
+        "judged": sum(task.task in marks for task in judging_tasks),
+        "judge": len(judging_tasks),
+        "unread": unread,
+        "secrets": dict(Counter(secret.kind for secrets in marks.values() for secret in secrets)),
+        "users_with_a_secret": sum(bool(marks.get(task.task)) for task in judging_tasks),
+        "drawn": how_drawn,
         **notes,
         "undecided": undecided,
-        **scores,
+        **agreement,
     }
 
 
-def _discard_later_readings(about: dict[str, Any], role: str) -> None:
+def _discard_later_readings(facts: dict[str, Any], role: str) -> None:
     """Discard the readings that rest on that of a role, since it is read anew."""
     later = READER_ROLES[READER_ROLES.index(role) + 1 :]
     of_both = ("agreement", "again") if role in ("first", "undecided") else ()
     for name in (*later, *of_both):
-        about.pop(name, None)
+        facts.pop(name, None)
 
 
-def _name_reader(annotator: str | None, about: Mapping[str, Any], role: str) -> str:
+def _name_reader(annotator: str | None, facts: Mapping[str, Any], role: str) -> str:
     """The short name of the reader of a role; by default "a", "b", "c" or "d". Raises
     ``ValueError`` if it is the name of an earlier reader, or if nothing was given to this role."""
-    place = READER_ROLES.index(role)
+    rank = READER_ROLES.index(role)
     needed = {"decides": "second"}.get(role, "first")
-    if (place and needed not in about) or (role == "second" and "again" not in about):
+    if (rank and needed not in facts) or (role == "second" and "again" not in facts):
         raise argument_error("role", f"{role!r} reads what 'crtlib label adjudicate' wrote for it")
-    earlier = [about[other] for other in READER_ROLES[:place] if other in about]
+    earlier = [facts[other] for other in READER_ROLES[:rank] if other in facts]
     annotator = annotator or {"second": "b", "decides": "c", "undecided": "d"}.get(role, "a")
     if not 0 < len(annotator) <= 40 or annotator in earlier:
         raise argument_error("annotator", f"{annotator!r} must be a short name, of no other reader")
@@ -230,24 +236,24 @@ def _name_reader(annotator: str | None, about: Mapping[str, Any], role: str) -> 
 
 
 def _find_tasks_of_role(
-    folder: Path, about: Mapping[str, Any], role: str, drawn: Sequence[LabelTask]
+    folder: Path, facts: Mapping[str, Any], role: str, drawn: Sequence[LabelTask]
 ) -> dict[str, LabelTask]:
     """The tasks that the reader of a role is given, by name, of those that were ``drawn``."""
-    tasks = {t.task: t for t in drawn}
+    tasks = {task.task: task for task in drawn}
     if role == "first":
         return tasks
     if role == "undecided":
         rows = read_label_rows(folder)
-        read = {row["task"] for row in rows if row["annotator"] == about["first"]}
+        read = {row["task"] for row in rows if row["annotator"] == facts["first"]}
         return {name: t for name, t in tasks.items() if t.part == "judge" and name not in read}
-    asked = about["again"]["read"] if role == "second" else find_disputed_turns(folder)
-    return {name: tasks[name] for name in asked}
+    given = facts["again"]["read"] if role == "second" else find_disputed_turns(folder)
+    return {name: tasks[name] for name in given}
 
 
 def _write_reading(
     folder: str | os.PathLike,
     file: str | os.PathLike,
-    about: dict[str, Any],
+    facts: dict[str, Any],
     role: str,
     rows: Sequence[Mapping[str, Any]],
     *,
@@ -259,38 +265,44 @@ def _write_reading(
     Args:
         folder: The labels.
         file: The export of the reading.
-        about: The facts of the labels, with this reading.
+        facts: The facts of the labels, with this reading.
         role: What the reader is.
         rows: All labels, of all readers.
         changed: The labels that this reading replaces, and its own.
         judge: The tasks that judge policies.
     """
-    with open_label_registry(about, ()):  # refuses a broken one before anything is written
+    with open_label_registry(facts, ()):  # refuses a broken one before anything is written
         pass
     with outputs.staged_folder(
         folder,
         add=True,
         command="label import",
-        options={"annotator": about[role], "role": role},
+        options={"annotator": facts[role], "role": role},
         inputs={"file": file},
-    ) as part:
+    ) as staging:
         table = pa.Table.from_pylist(rows, LABEL_SCHEMA)
-        pq.write_table(table, part / "labels.parquet")
-        write_label_facts(part, about)
+        pq.write_table(table, staging / "labels.parquet")
+        write_label_facts(staging, facts)
         # Before the folder takes its place, so that a kill leaves a reading too many, never too
         # few.
-        for some in changed:  # the registry may lack what an older crtlib imported
-            places = {
-                row["task"]: sorted((s["start"], s["end"]) for s in row["secrets"]) for row in some
+        for changed_rows in changed:  # the registry may lack what an older crtlib imported
+            offsets_by_task = {
+                row["task"]: sorted((span["start"], span["end"]) for span in row["secrets"])
+                for row in changed_rows
+            }
+            marks_by_task = {
+                t.task: hash_text(f"{offsets_by_task[t.task]}")
+                for t in judge
+                if t.task in offsets_by_task
             }
             register_marks(
-                about["labels"],
+                facts["labels"],
                 "first" if role in ("first", "undecided") else role,
                 {t.task: hash_turn_text(t.text) for t in judge},
-                {t.task: hash_text(f"{places[t.task]}") for t in judge if t.task in places},
+                marks_by_task,
             )
-        reading = hash_rows_of_readers(about, read_tasks(folder), table.to_pylist())
-        register_reading(about["labels"], reading)
+        reading_hash = hash_rows_of_readers(facts, read_tasks(folder), table.to_pylist())
+        register_reading(facts["labels"], reading_hash)
 
 
 def _hash_reader_name(name: str) -> str:
@@ -315,14 +327,14 @@ def _parse_records(text: str) -> tuple[list[Any], Any, str]:
     """The records of a JSON list, of our page's export, or of JSON lines, and the page and the
     reader that they name, if any."""
     try:
-        whole = load_strict_json(text)
+        content = load_strict_json(text)
     except json.JSONDecodeError:
         return [load_strict_json(line) for line in text.split("\n") if line.strip()], None, ""
     page, reader = None, ""
-    if isinstance(whole, dict):
-        page, reader = whole.get("labels"), str(whole.get("annotator", ""))
-        whole = whole.get("tasks", whole)
-    return (whole if isinstance(whole, list) else [whole]), page, reader
+    if isinstance(content, dict):
+        page, reader = content.get("labels"), str(content.get("annotator", ""))
+        content = content.get("tasks", content)
+    return (content if isinstance(content, list) else [content]), page, reader
 
 
 def exported_page(path: Path) -> str | None:
@@ -335,24 +347,28 @@ def exported_page(path: Path) -> str | None:
     return page if isinstance(page, str) else None
 
 
-def _normalised_record(r: dict[str, Any]) -> dict[str, Any]:
+def _normalised_record(record: dict[str, Any]) -> dict[str, Any]:
     """A record in our format; from Label Studio, the last annotation that was not cancelled
     counts. Raises ``BadRow`` for marks under another name than the one that is read, because they
     would count as "nothing here is secret"."""
-    if "data" not in r:
-        others = [name for name in r if name != "secrets" and _may_hold_marks(r[name])]
+    if "data" not in record:
+        others = [name for name in record if name != "secrets" and _may_hold_marks(record[name])]
         if others:
             name = f"{printable(others[0], quoted=True)} holds a list"
             raise BadRow("unread marks", f"{name}; marks are read from 'secrets' alone")
-        return r
-    given = [a["result"] for a in r.get("annotations", []) if not a.get("was_cancelled")]
-    marks = [x for x in (given[-1] if given else []) if "start" in x.get("value", {})]
-    if others := [x.get("type") for x in marks if x.get("type") != "labels"]:
-        kind = printable(str(others[0]), quoted=True)
-        raise BadRow("unread marks", f"has marks of the type {kind}; those of 'labels' are read")
-    values = [x["value"] for x in marks]
-    spans = [v | {"kind": v["labels"][0], "value": v.get("text")} for v in values]
-    return r["data"] | {"done": bool(given), "secrets": spans}
+        return record
+    results = [a["result"] for a in record.get("annotations", []) if not a.get("was_cancelled")]
+    last_result = results[-1] if results else []
+    marks = [mark for mark in last_result if "start" in mark.get("value", {})]
+    if other_types := [mark.get("type") for mark in marks if mark.get("type") != "labels"]:
+        quoted_type = printable(str(other_types[0]), quoted=True)
+        message = f"has marks of the type {quoted_type}; those of 'labels' are read"
+        raise BadRow("unread marks", message)
+    spans = []
+    for mark in marks:
+        value = mark["value"]
+        spans.append(value | {"kind": value["labels"][0], "value": value.get("text")})
+    return record["data"] | {"done": bool(results), "secrets": spans}
 
 
 def _may_hold_marks(value: Any) -> bool:
@@ -366,36 +382,38 @@ def _may_hold_marks(value: Any) -> bool:
 def _readers_of(record: Mapping[str, Any]) -> set[str]:
     """Who annotated a Label Studio record, as it names them. If one person did, the last annotation
     counts; if several did, no annotation is the reading of all."""
-    given = (a for a in record.get("annotations", []) if not a.get("was_cancelled"))
-    return {json.dumps(a.get("completed_by"), sort_keys=True) for a in given}
+    counted = (a for a in record.get("annotations", []) if not a.get("was_cancelled"))
+    return {json.dumps(a.get("completed_by"), sort_keys=True) for a in counted}
 
 
-def locate_secret(text: str, s: ExportedSpan, way: str) -> Secret | None:
+def locate_secret(text: str, span: ExportedSpan, offset_unit: str) -> Secret | None:
     """A span at its place in ``text``, without white space at its ends; None if it is empty,
-    outside the text, or has another value there."""
-    codec = OFFSET_CODECS[way]
-    width, coded = (4, 2)[way == "UTF-16"], text.encode(codec)
-    if not 0 <= s.start < s.end <= len(coded) // width:
+    outside the text, or has another value there. ``offset_unit`` is one of ``OFFSET_CODECS``."""
+    codec = OFFSET_CODECS[offset_unit]
+    encoded = text.encode(codec)
+    unit_bytes = 2 if offset_unit == "UTF-16" else 4
+    if not 0 <= span.start < span.end <= len(encoded) // unit_bytes:
         return None
     try:
-        start, end = (len(coded[: width * at].decode(codec)) for at in (s.start, s.end))
+        start = len(encoded[: unit_bytes * span.start].decode(codec))
+        end = len(encoded[: unit_bytes * span.end].decode(codec))
     except UnicodeDecodeError:  # between the two halves of a character
         return None
     marked = text[start:end]
     start += len(marked) - len(marked.lstrip())
     end = start + len(marked.strip())
-    return Secret(s.kind, start, end) if start < end and s.value in (None, marked) else None
+    return Secret(span.kind, start, end) if start < end and span.value in (None, marked) else None
 
 
 def _check_offsets_are_clear(
-    tasks: Mapping[str, LabelTask], done: Mapping[str, tuple[str, list[ExportedSpan]]]
+    tasks: Mapping[str, LabelTask], answers: Mapping[str, tuple[str, list[ExportedSpan]]]
 ) -> None:
     """Raise ``ValueError`` for a span without a value that is at another place if its offsets count
     UTF-16: nothing says which of the two was marked."""
-    for task, (where, spans) in done.items():
-        for s in spans:
-            places = {locate_secret(tasks[task].text, s, way) for way in OFFSET_CODECS}
-            if s.value is None and len(places) > 1:
+    for name, (where, spans) in answers.items():
+        for span in spans:
+            places = {locate_secret(tasks[name].text, span, unit) for unit in OFFSET_CODECS}
+            if span.value is None and len(places) > 1:
                 raise ValueError(
                     f"{where}: a span is at one place if offsets count code points, and at another "
                     "if they count UTF-16; give each span its value"
@@ -424,15 +442,15 @@ def _read_answers(
     """The marks of each task that was read, with the place of its record for messages, and the
     tasks that were left undecided. Unless the file ``names_page``, each record must have the text
     of its task."""
-    done: dict[str, tuple[str, list[ExportedSpan]]] = {}
-    doubted = set[str]()
+    answers: dict[str, tuple[str, list[ExportedSpan]]] = {}
+    undecided = set[str]()
     for number, record in enumerate(records, 1):
         where = f"{file}, task {number}"
         try:
-            a = ExportedTask.model_validate(_normalised_record(record))
+            answer = ExportedTask.model_validate(_normalised_record(record))
             readers = _readers_of(record)
-        except BadRow as bad:
-            raise ValueError(f"{where}: {bad.says}") from None
+        except BadRow as bad_row:
+            raise ValueError(f"{where}: {bad_row.says}") from None
         except (KeyError, TypeError, AttributeError, IndexError, ValueError):
             forms = ", ".join(LABEL_FORMS)
             raise ValueError(f"{where}: is in none of the forms {forms}") from None
@@ -442,33 +460,33 @@ def _read_answers(
                 "the annotations of each alone, and import the second with "
                 f"{argument('role', 'second')}"
             )
-        if a.undecided or not a.done:  # a task with both is undecided
-            doubted |= {a.task} if a.undecided else set()
+        if answer.undecided or not answer.done:  # a task with both is undecided
+            undecided |= {answer.task} if answer.undecided else set()
             continue
-        if a.task not in tasks:
+        if answer.task not in tasks:
             raise ValueError(f"{where}: is not a task of this folder")
-        if a.task in done:
+        if answer.task in answers:
             raise ValueError(f"{where}: appeared before; a task has one answer")
-        if a.text is None and not names_page:
+        if answer.text is None and not names_page:
             raise ValueError(f"{where}: has no text that shows which labels it belongs to")
-        if a.text not in (None, tasks[a.task].text):
+        if answer.text not in (None, tasks[answer.task].text):
             raise ValueError(f"{where}: its text was changed; labels refer to the original")
-        done[a.task] = where, a.secrets
-    return done, {task for task in doubted if task not in done}
+        answers[answer.task] = where, answer.secrets
+    return answers, {task for task in undecided if task not in answers}
 
 
-def _merge_overlaps(where: str, found: Sequence[Secret]) -> tuple[Secret, ...]:
+def _merge_overlaps(where: str, secrets: Sequence[Secret]) -> tuple[Secret, ...]:
     """Spans of one text in order, where those of one kind that overlap are one. Raises
     ``ValueError`` if two of different kinds overlap."""
-    apart: list[Secret] = []
-    for one in sorted(found, key=lambda s: (s.start, s.end)):
-        if apart and one.start < apart[-1].end:
-            if one.kind != apart[-1].kind:
+    merged: list[Secret] = []
+    for secret in sorted(secrets, key=lambda s: (s.start, s.end)):
+        if merged and secret.start < merged[-1].end:
+            if secret.kind != merged[-1].kind:
                 raise ValueError(f"{where}: two spans of different kinds overlap")
-            apart[-1] = replace(apart[-1], end=max(one.end, apart[-1].end))
+            merged[-1] = replace(merged[-1], end=max(secret.end, merged[-1].end))
         else:
-            apart.append(one)
-    return tuple(apart)
+            merged.append(secret)
+    return tuple(merged)
 
 
 def _read_export(
@@ -477,31 +495,40 @@ def _read_export(
     """One reader's marks on a ``page``, as a tool exported them, with notes: how it counts offsets,
     how many overlaps were merged, how many spans end inside a word, which tasks remained undecided,
     and the name of the reader, "" if there is none."""
-    records, told, reader = _load_export(path)
-    if told not in (None, page):
+    records, named_page, reader = _load_export(path)
+    if named_page not in (None, page):
         raise ValueError(
             f"{path.name}: is from the page of other labels, or of another reader of these; import "
             "what was marked in the page of this folder"
         )
-    done, undecided = _read_answers(path.name, records, tasks, names_page=told is not None)
-    every = [(tasks[task].text, s) for task, (_, spans) in done.items() for s in spans]
-    ways = [way for way in OFFSET_CODECS if all(locate_secret(text, s, way) for text, s in every)]
-    way = [*ways, *OFFSET_CODECS][0]
-    if told is None and len(ways) > 1:  # our own page counts code points
-        _check_offsets_are_clear(tasks, done)
+    answers, undecided = _read_answers(path.name, records, tasks, names_page=named_page is not None)
+    texts_and_spans = [
+        (tasks[name].text, span) for name, (_, spans) in answers.items() for span in spans
+    ]
+    fitting_units = [
+        unit
+        for unit in OFFSET_CODECS
+        if all(locate_secret(text, span, unit) for text, span in texts_and_spans)
+    ]
+    offset_unit = [*fitting_units, *OFFSET_CODECS][0]
+    if named_page is None and len(fitting_units) > 1:  # our own page counts code points
+        _check_offsets_are_clear(tasks, answers)
     secrets: MarkedSpans = {}
-    merged = inside = 0
-    for task, (where, spans) in done.items():
-        text, found = tasks[task].text, list[Secret]()
-        for s in spans:
-            if s.kind not in kinds:
-                near = difflib.get_close_matches(s.kind, kinds, 1, 0)
-                raise ValueError(f"{where}: a kind is not one of {', '.join(kinds)}; {near[0]}?")
-            if (one := locate_secret(text, s, way)) is None:
+    merged_count = cut_word_count = 0
+    for name, (where, spans) in answers.items():
+        text, located = tasks[name].text, list[Secret]()
+        for span in spans:
+            if span.kind not in kinds:
+                nearest = difflib.get_close_matches(span.kind, kinds, 1, 0)
+                raise ValueError(f"{where}: a kind is not one of {', '.join(kinds)}; {nearest[0]}?")
+            if (secret := locate_secret(text, span, offset_unit)) is None:
                 raise ValueError(f"{where}: a span is empty, outside its text or of another value")
-            found.append(one)
-        secrets[task] = apart = _merge_overlaps(where, found)
-        merged += len(found) - len(apart)
-        inside += sum(any(is_cut_inside_word(text, at) for at in (s.start, s.end)) for s in apart)
-    notes = {"offsets": way, "merged": merged, "inside_words": inside}
+            located.append(secret)
+        secrets[name] = merged = _merge_overlaps(where, located)
+        merged_count += len(located) - len(merged)
+        cut_word_count += sum(
+            is_cut_inside_word(text, secret.start) or is_cut_inside_word(text, secret.end)
+            for secret in merged
+        )
+    notes = {"offsets": offset_unit, "merged": merged_count, "inside_words": cut_word_count}
     return secrets, notes | {"undecided": undecided, "reader": reader}

@@ -55,36 +55,42 @@ def read_labelled_points(
     facts = read_label_facts(folder)
     if part == "judge":
         check_label_corpus(corpus_path, facts)
-    read = {
-        (t.id, t.turn): (t.text, spans)
-        for t, spans in read_labelled_turns(folder, part=part, undisputed=undisputed)
-        if t.task not in without
+    # Keyed by the id of the dialogue and the number of the turn, as all of these dictionaries are.
+    text_and_spans = {
+        (task.id, task.turn): (task.text, spans)
+        for task, spans in read_labelled_turns(folder, part=part, undisputed=undisputed)
+        if task.task not in without
     }
-    if not read:
+    if not text_and_spans:
         drawn_by = {
             "teach": ("teaching", "'crtlib label sample --teach 600'"),
             "judge": ("judging", "'crtlib label sample --secrets 400'"),
         }
         empty, draw = drawn_by[part]
         raise argument_error("labels", f"the {empty} part is empty; draw one with {draw}")
-    read_dialogues = {dialogue_id for dialogue_id, _ in read}
-    here = {
-        (d.id, i): (t.text.replace("\r", " "), d.user)  # as it was drawn
-        for d in corpora.read_dialogues(corpus_path)
-        if d.id in read_dialogues
-        for i, t in enumerate(d.turns)
+    read_dialogues = {dialogue_id for dialogue_id, _ in text_and_spans}
+    corpus_turns = {
+        (dialogue.id, number): (turn.text.replace("\r", " "), dialogue.user)  # as it was drawn
+        for dialogue in corpora.read_dialogues(corpus_path)
+        if dialogue.id in read_dialogues
+        for number, turn in enumerate(dialogue.turns)
     }
     secrets = {
-        turn: spans for turn, (text, spans) in read.items() if here.get(turn, ("",))[0] == text
+        place: spans
+        for place, (text, spans) in text_and_spans.items()
+        if corpus_turns.get(place, ("",))[0] == text
     }
-    labelled_dialogues = {dialogue_id for dialogue_id, _ in secrets}
-    owners = {here[turn][1] for turn in secrets}
+    labelled_ids = {dialogue_id for dialogue_id, _ in secrets}
+    owners = {corpus_turns[place][1] for place in secrets}
     labelled: list[Dialogue] = []
-    for d in corpora.read_dialogues(corpus_path):
-        if d.id in labelled_dialogues or (unit == "user" and d.user in owners):
-            turns = [replace(t, secrets=secrets.get((d.id, i), ())) for i, t in enumerate(d.turns)]
-            labelled.append(replace(d, turns=tuple(turns)))
-    read_turns = {f"{dialogue_id}/{turn}" for dialogue_id, turn in secrets}
+    for dialogue in corpora.read_dialogues(corpus_path):
+        if dialogue.id in labelled_ids or (unit == "user" and dialogue.user in owners):
+            turns = tuple(
+                replace(turn, secrets=secrets.get((dialogue.id, number), ()))
+                for number, turn in enumerate(dialogue.turns)
+            )
+            labelled.append(replace(dialogue, turns=turns))
+    read_turns = {f"{dialogue_id}/{number}" for dialogue_id, number in secrets}
     points = data_points.make_points(Corpus("", tuple(labelled)), unit, write)
     return tuple(p for p in points if unit != "turn" or p.id in read_turns)
 
@@ -100,8 +106,8 @@ def hash_rows_of_readers(
     facts: Mapping[str, Any], tasks: Iterable[LabelTask], rows: Iterable[Mapping[str, Any]]
 ) -> str:
     """:func:`hash_reading` for a folder with these facts, tasks and rows of labels."""
-    judge = {t.task for t in tasks if t.part == "judge"}
-    rows = [row for row in rows if row["task"] in judge]
+    judging_tasks = {task.task for task in tasks if task.part == "judge"}
+    rows = [row for row in rows if row["task"] in judging_tasks]
     reading = [row for role in READER_ROLES for row in rows if row["annotator"] == facts.get(role)]
     reading += [facts["again"]] if "second" in facts else []
     return hash_text(json.dumps(reading))
@@ -121,12 +127,13 @@ def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus_
     with files.check_regular_file(Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with refuse_whatever_fails(file.name, NOT_AS_WRITTEN):
-            pairs = {(str(u["pi"]), str(u["pi_c"])) for u in map(json.loads, file)}
+            earlier_uses = [json.loads(line) for line in file]
+            pairs = {(str(earlier["pi"]), str(earlier["pi_c"])) for earlier in earlier_uses}
         if (pi, pi_c) not in pairs:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")
-    drawn = (hash_turn_text(task.text) for task in read_tasks(folder))
-    return register_judged_pairs(facts, corpus_sha256, {*pairs, (pi, pi_c)}, drawn)
+    turn_hashes = (hash_turn_text(task.text) for task in read_tasks(folder))
+    return register_judged_pairs(facts, corpus_sha256, {*pairs, (pi, pi_c)}, turn_hashes)
 
 
 def format_import_summary(summary: Mapping[str, Any]) -> str:

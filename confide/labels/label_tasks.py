@@ -103,7 +103,7 @@ def flag_tasks(policy: SpanFlagger, tasks: Sequence[LabelTask]) -> list[tuple[Se
 
 def hash_tasks(tasks: Sequence[LabelTask]) -> str:
     """Hash all fields of all tasks, in order."""
-    text = json.dumps([asdict(t) for t in tasks], sort_keys=True, ensure_ascii=False)
+    text = json.dumps([asdict(task) for task in tasks], sort_keys=True, ensure_ascii=False)
     return hash_text(text)
 
 
@@ -127,16 +127,16 @@ def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
     """Read ``labels.json``: the corpus hash, the seed, the kinds, counts, and after an import who
     read what, and that the labels were ``drawn`` "at_random" (crtlib 0.3 wrote "given" for some
     that were not completely read). Raises ``ValueError`` for anything but a folder of labels."""
-    path, marker, what = Path(labels), outputs.find_marker(labels), ""
+    path, marker, problem = Path(labels), outputs.find_marker(labels), ""
     if not path.is_dir():
-        what = "is no folder" if path.exists() else "is not there"
+        problem = "is no folder" if path.exists() else "is not there"
     elif marker is None:
-        what = f"has no {outputs.MARKER_FILE}, or a changed one"
+        problem = f"has no {outputs.MARKER_FILE}, or a changed one"
     elif "labels.json" not in marker["files"]:
-        what = f"was made by 'crtlib {marker['command']}'"
-    if what:
+        problem = f"was made by 'crtlib {marker['command']}'"
+    if problem:
         needed = "a folder of 'crtlib label sample' is needed"
-        raise argument_error("labels", f"{labels} {what}; {needed}")
+        raise argument_error("labels", f"{labels} {problem}; {needed}")
     outputs.require_marker(labels, names=["labels.json"])
     path /= "labels.json"
     with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
@@ -145,24 +145,24 @@ def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
         return content
 
 
-def write_label_facts(folder: Path, about: Mapping[str, Any]) -> None:
+def write_label_facts(folder: Path, facts: Mapping[str, Any]) -> None:
     """Write what :func:`read_label_facts` reads."""
-    (folder / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    (folder / "labels.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def name_label_page(about: Mapping[str, Any], role: str) -> str:
+def name_label_page(facts: Mapping[str, Any], role: str) -> str:
     """The name of the page for a reader of this role, which exports from the page repeat. By it a
     page, and the browser, recognize their own answers."""
-    return str(about["labels"]) + ("" if role == READER_ROLES[0] else role)
+    return str(facts["labels"]) + ("" if role == READER_ROLES[0] else role)
 
 
-def check_label_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
+def check_label_corpus(corpus: str | os.PathLike, facts: Mapping[str, Any]) -> None:
     """Refuse labels that were not drawn from this corpus as it is: those from another corpus, or
     from the original text if this corpus is redacted."""
-    digest = corpora.hash_text_as_read(corpus)
-    if digest != about["corpus"]:
+    corpus_hash = corpora.hash_text_as_read(corpus)
+    if corpus_hash != facts["corpus"]:
         raise argument_error(
             "labels",
-            f"were drawn from corpus {about['corpus'][:4]}…, and {corpus} is {digest[:4]}…; they "
-            "can teach, but not judge",
+            f"were drawn from corpus {facts['corpus'][:4]}…, and {corpus} is {corpus_hash[:4]}…; "
+            "they can teach, but not judge",
         )
