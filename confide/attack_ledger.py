@@ -82,10 +82,10 @@ def enter_attack(
 def list_attacks(ledgers: Sequence[Path], kind: AttackKind, model: str) -> dict[str, float | None]:
     """All attacks of a kind on the model that any of the ``ledgers`` lists, with what each found;
     None for one that was stopped."""
-    every: dict[str, float | None] = {}
+    found_by_name: dict[str, float | None] = {}
     for ledger in filter(Path.is_file, ledgers):
         with open_connection(ledger) as base:
             if has_lines(base, ledger) and base.execute(HAS_ATTACKS_SQL).fetchone():
                 for name, found in base.execute(ATTACKS_SQL, (kind, model)):
-                    every[name] = found if found is not None else every.get(name)
-    return every
+                    found_by_name[name] = found if found is not None else found_by_name.get(name)
+    return found_by_name

@@ -260,8 +260,9 @@ def recipe_for_method(method: str) -> type[Recipe]:
 
 def derive_recipe(method: Any) -> type[Recipe]:
     """Make a recipe with the fields that a :class:`crtlib.training.methods.Method` reads."""
-    named = {"neighbouring_relation": "neighbouring"}
-    names = {named.get(name, name) for name in method.reads} | set(LanguageRecipe.model_fields)
+    recipe_field_of = {"neighbouring_relation": "neighbouring"}
+    names = {recipe_field_of.get(name, name) for name in method.reads}
+    names |= set(LanguageRecipe.model_fields)
     if "policy" in method.reads:
         names |= {"conservative", "vocab_size"}
         if not method.reads_raw:
@@ -274,8 +275,8 @@ def derive_recipe(method: Any) -> type[Recipe]:
         n: (f.annotation, f) for n, f in Crt.model_fields.items() if n in names
     }
     fields["method"] = (Literal[method.name], method.name)
-    name = f"Recipe_{method.name}"
-    made: type[Recipe] = create_model(name, __base__=Recipe, **fields)
+    recipe_name = f"Recipe_{method.name}"
+    made: type[Recipe] = create_model(recipe_name, __base__=Recipe, **fields)
     return made
 
 

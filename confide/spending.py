@@ -53,14 +53,14 @@ def read_odometer_history(
     """The lines of an odometer, and those that the registry adds: for runs that the odometer lacks,
     or of which the registry has more lines. If the registry knows when ``run`` last started, only
     runs that started earlier are added."""
-    own, corpus_sha256 = read_entries(folder), read_corpus_hash(Path(folder)) or ""
+    own_entries, corpus_sha256 = read_entries(folder), read_corpus_hash(Path(folder)) or ""
     if registry is None:
-        return SpendingHistory(tuple(own), corpus_sha256=corpus_sha256)
+        return SpendingHistory(tuple(own_entries), corpus_sha256=corpus_sha256)
     every = registry.entries()
     related = registry.find_related_texts(corpus_sha256)
     earlier = {e.run for e in every[: _last_start(every, run)] if e.corpus in related} - {run}
 
-    lines_here, lines_there = Counter(e.run for e in own), Counter(e.run for e in every)
+    lines_here, lines_there = Counter(e.run for e in own_entries), Counter(e.run for e in every)
     missing = {name for name in earlier if not lines_here[name]}
     # A process was killed between writing the two ledgers: only the registry has its last line.
     behind = {name for name in earlier - missing if lines_here[name] < lines_there[name]}
@@ -70,7 +70,7 @@ def read_odometer_history(
     other_texts = {text for text in related if related[text]}  # than this one
     of_other_people = {text for text in other_texts if not _has_same_people(related[text])}
     cut_otherwise = {"dialogue": other_texts, "user": of_other_people}
-    entries = (*before_own, *own, *after_own)
+    entries = (*before_own, *own_entries, *after_own)
     return SpendingHistory(entries, tuple(every), cut_otherwise, corpus_sha256)
 
 
@@ -193,18 +193,18 @@ class SpentBudget:
             test_a_person_of_many_messages_is_as_many_points_where_the_text_was_cut_by_message``.
         """
         sizes = []
-        for e in self.private:
-            size = self._group_of(e, unit, holds)
+        for entry in self.private:
+            size = self._group_of(entry, unit, holds)
             if size is None:
-                raise ValueError(f"holds: must say how many {e.unit}s one {unit} holds")
-            sizes += [size] * len(e.events or ())
+                raise ValueError(f"holds: must say how many {entry.unit}s one {unit} holds")
+            sizes += [size] * len(entry.events or ())
         return tuple(sizes)
 
-    def _group_of(self, e: OdometerEntry, unit: str, holds: Mapping[str, int]) -> int | None:
-        """How many points of the run of ``e`` change with one ``unit``; None if unknown."""
-        is_smaller = PRIVACY_UNITS.index(e.unit) < PRIVACY_UNITS.index(unit)
-        size = e.about.get(unit, {}).get(e.unit, holds.get(e.unit)) if is_smaller else 1
-        if unit != "turn" and e.corpus in self.recut_texts.get(unit, ()):
+    def _group_of(self, entry: OdometerEntry, unit: str, holds: Mapping[str, int]) -> int | None:
+        """How many points of the run of ``entry`` change with one ``unit``; None if unknown."""
+        is_smaller = PRIVACY_UNITS.index(entry.unit) < PRIVACY_UNITS.index(unit)
+        size = entry.about.get(unit, {}).get(entry.unit, holds.get(entry.unit)) if is_smaller else 1
+        if unit != "turn" and entry.corpus in self.recut_texts.get(unit, ()):
             turns = holds.get("turn")
             return max(size, turns) if size and turns else None
         return size
@@ -212,10 +212,11 @@ class SpentBudget:
     def holds(self, unit: str) -> dict[str, int]:
         """The most points of each smaller unit that one ``unit`` holds, of what any run states."""
         largest: dict[str, int] = {}
-        for e in self.private:
-            stated = (e.about.get(unit, {}), e.holds if e.unit == unit else {})
-            for name, size in itertools.chain.from_iterable(each.items() for each in stated):
-                largest[name] = max(size, largest.get(name, 0))
+        for entry in self.private:
+            stated = (entry.about.get(unit, {}), entry.holds if entry.unit == unit else {})
+            sizes = itertools.chain.from_iterable(by_unit.items() for by_unit in stated)
+            for smaller_unit, size in sizes:
+                largest[smaller_unit] = max(size, largest.get(smaller_unit, 0))
         return largest
 
     @property
@@ -227,9 +228,9 @@ class SpentBudget:
         """The private runs on this text whose rates were bounded on labels drawn by another law
         than ``law`` (None: than the law of the first of these runs). Runs with this run's
         ``screening`` are left out: their rates are the same."""
-        here = [e for e in self.private if e.law and e not in self.runs_on_other_texts]
-        law = law or next((e.law for e in here), None)
-        return tuple(e for e in here if e.law != law and e.screening != screening)
+        entries_here = [e for e in self.private if e.law and e not in self.runs_on_other_texts]
+        law = law or next((e.law for e in entries_here), None)
+        return tuple(e for e in entries_here if e.law != law and e.screening != screening)
 
     def of_smaller_points(self, unit: str, holds: Mapping[str, int]) -> tuple[OdometerEntry, ...]:
         """The private runs in which one ``unit`` is several data points, or an unknown number
@@ -280,12 +281,14 @@ class SpentBudget:
             *self.of_smaller_points(unit, holds or {}),
         )
         worst = {screening: (gamma, delta2)}
-        for e in self.private:
-            if e.screening == screening and law and e.law != law and e not in unknown:
+        for entry in self.private:
+            if entry.screening == screening and law and entry.law != law and entry not in unknown:
                 continue
-            g, d = worst.get(e.screening, (0.0, 0.0))
-            trace, public = (1.0, float(e.delta2 > 0)) if e in unknown else (e.gamma, e.delta2)
-            worst[e.screening] = max(g, trace), max(d, public)
+            earlier_trace, earlier_public = worst.get(entry.screening, (0.0, 0.0))
+            trace, public = entry.gamma, entry.delta2
+            if entry in unknown:
+                trace, public = (1.0, float(entry.delta2 > 0))
+            worst[entry.screening] = max(earlier_trace, trace), max(earlier_public, public)
         traces, public = (min(1.0, sum(rates)) for rates in zip(*worst.values(), strict=True))
         return traces, public
 
@@ -346,8 +349,8 @@ def last_lines(entries: Iterable[OdometerEntry]) -> list[OdometerEntry]:
         Test: ``tests/accounting/test_odometer.py::test_no_later_line_of_a_run_says_less``.
     """
     lines_by_run: dict[str, list[OdometerEntry]] = {}
-    for e in entries:
-        lines_by_run.setdefault(e.run, []).append(e)
+    for entry in entries:
+        lines_by_run.setdefault(entry.run, []).append(entry)
     return [
         lines[-1] if lines[-1].events is None else replace(lines[-1], events=most_steps(lines))
         for lines in lines_by_run.values()
@@ -358,13 +361,13 @@ def most_steps(lines: Sequence[OdometerEntry]) -> tuple[SampledGaussian, ...]:
     """The events of the last of these lines of a run that states some, with further steps of each
     kind where another line states more."""
     stated = [e.events for e in lines if e.events is not None]
-    most = list(stated[-1]) if stated else []
+    sampled = list(stated[-1]) if stated else []
     for line in stated:
-        here = events.count_private_steps(most)
+        steps_so_far = events.count_private_steps(sampled)
         for (noise, probability), steps in events.count_private_steps(line).items():
-            if (more := steps - here.get((noise, probability), 0)) > 0:
-                most.append(SampledGaussian(probability, noise, more))
-    return tuple(most)
+            if (more := steps - steps_so_far.get((noise, probability), 0)) > 0:
+                sampled.append(SampledGaussian(probability, noise, more))
+    return tuple(sampled)
 
 
 def _lines_of_second_models(
@@ -403,9 +406,11 @@ def report_spending(history: SpendingHistory, *, delta: float) -> dict[str, Any]
     runs that count come to together, for the largest unit among them. Infinity is "inf"; the
     epsilon of a run without protection, or of a void one, is null."""
     check_delta(delta)
-    last = {e.run: e for e in last_lines(history.entries)}
+    last_line_by_run = {entry.run: entry for entry in last_lines(history.entries)}
     whole = history.spent()
-    unit = max((e.unit for e in whole.private), key=PRIVACY_UNITS.index, default=PRIVACY_UNITS[0])
+    unit = max(
+        (entry.unit for entry in whole.private), key=PRIVACY_UNITS.index, default=PRIVACY_UNITS[0]
+    )
 
     def epsilon(events: Sequence[SampledGaussian], groups: events.GroupSizes) -> float | str:
         value = privacy_cost.epsilon(
@@ -414,17 +419,17 @@ def report_spending(history: SpendingHistory, *, delta: float) -> dict[str, Any]
         return "inf" if math.isinf(value) else math.ceil(value * 1000) / 1000
 
     names = ("entry", "time", "state", "method", "unit", "model", "because")
-    counted = {e.run for e in whole.private}
-    uncounted = {e.run for e in whole.entries} - counted
+    counted = {entry.run for entry in whole.private}
+    uncounted = {entry.run for entry in whole.entries} - counted
 
-    def own_epsilon(e: OdometerEntry) -> float | str | None:
-        protects = e.run in counted or (e.protects and e.run not in uncounted)
-        return epsilon(e.charged, 1) if protects and e.charged is not None else None
+    def own_epsilon(entry: OdometerEntry) -> float | str | None:
+        protects = entry.run in counted or (entry.protects and entry.run not in uncounted)
+        return epsilon(entry.charged, 1) if protects and entry.charged is not None else None
 
     rows = [
-        {name: getattr(e, name) for name in names}
-        | {"epsilon": own_epsilon(e), "void_because": list(e.void or ())}
-        for e in last.values()
+        {name: getattr(entry, name) for name in names}
+        | {"epsilon": own_epsilon(entry), "void_because": list(entry.void or ())}
+        for entry in last_line_by_run.values()
     ]
     holds = whole.holds(unit)
     gamma, delta2 = whole.rates("", 0.0, 0.0, unit=unit, holds=holds)

@@ -50,8 +50,8 @@ ENTER_MARK_SQL = "INSERT OR IGNORE INTO known VALUES (?, 0, ?)"
 def registry_folder() -> Path:
     """The folder of this user's registry: ``$CRTLIB_REGISTRY``, or one in the system's data
     folder."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    place = Path(os.environ.get("CRTLIB_REGISTRY") or Path(data) / "crtlib" / "registry")
+    data_folder = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    place = Path(os.environ.get("CRTLIB_REGISTRY") or Path(data_folder) / "crtlib" / "registry")
     if not place.is_absolute():  # otherwise each working folder would have one of its own
         raise ValueError(f"CRTLIB_REGISTRY={str(place)!r}: must be an absolute path")
     return place
@@ -95,26 +95,27 @@ def count_shared_units(corpus_path: StrPath, other_path: StrPath) -> Counter[str
         ``tests/release/test_text_registry.py::test_two_texts_share_what_makes_them_related``.
     """
     theirs = set(registry_units.hash_registry_units(other_path))
-    known, both = Counter[str](), Counter[str]()
+    our_counts, shared_counts = Counter[str](), Counter[str]()
     for unit in set(registry_units.hash_registry_units(corpus_path)):
-        known[unit[0]] += 1
-        both[unit[0]] += unit in theirs
-    fewer = {kind: min(known[kind], n) for kind, n in Counter(k for k, _ in theirs).items()}
+        our_counts[unit[0]] += 1
+        shared_counts[unit[0]] += unit in theirs
+    their_counts = Counter(kind for kind, _ in theirs)
+    fewer = {kind: min(our_counts[kind], count) for kind, count in their_counts.items()}
     shared = Counter({
-        kind: n
-        for kind, n in both.items()
-        if kind not in OWNERSHIP_KINDS and n and _share_enough_units(kind, n, fewer[kind])
+        kind: count
+        for kind, count in shared_counts.items()
+        if kind not in OWNERSHIP_KINDS and count and _share_enough_units(kind, count, fewer[kind])
     })  # fmt: skip
-    said = set(registry_units.hash_conversations(other_path))
-    same = len(said.intersection(registry_units.hash_conversations(corpus_path)))
-    return shared + Counter(words=same if 2 * same > len(said) else 0)
+    said_there = set(registry_units.hash_conversations(other_path))
+    said_in_both = len(said_there.intersection(registry_units.hash_conversations(corpus_path)))
+    return shared + Counter(words=said_in_both if 2 * said_in_both > len(said_there) else 0)
 
 
-def _share_enough_units(kind: str, both: int, fewer: int) -> bool:
-    """Whether sharing ``both`` units of a kind relates two texts, where the text with fewer units
+def _share_enough_units(kind: str, shared: int, fewer: int) -> bool:
+    """Whether sharing ``shared`` units of a kind relates two texts, where the text with fewer units
     of that kind has ``fewer`` of them."""
     share = LEAST_SHARE.get(kind)
-    return share is None or both >= max(LEAST_SHARED_MESSAGES, share * fewer)
+    return share is None or shared >= max(LEAST_SHARED_MESSAGES, share * fewer)
 
 
 @dataclass(frozen=True)
@@ -248,10 +249,10 @@ class Registry:
             with open_connection(self.path) as base:
                 known = has_lines(base, self.path)
                 rows = base.execute(RELATED_TEXTS_SQL, (corpus_sha256,)) if known else ()
-                for text, kind, both, fewer in rows:
+                for text, kind, shared_units, fewer in rows:
                     owned = kind in OWNERSHIP_KINDS
-                    if text in shared if owned else _share_enough_units(kind, both, fewer):
-                        shared.setdefault(text, Counter())[kind] = both
+                    if text in shared if owned else _share_enough_units(kind, shared_units, fewer):
+                        shared.setdefault(text, Counter())[kind] = shared_units
         return shared
 
     def count_other_reports(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
@@ -184,7 +184,7 @@ class _ScreeningTally:
 
     def write(
         self,
-        parts: screened_folder.ScreenedWriter,
+        writer: screened_folder.ScreenedWriter,
         points: Sequence[Point],
         flags: FlaggedSpans,
         conservative_flags: FlaggedSpans,
@@ -200,52 +200,57 @@ class _ScreeningTally:
             duplicates=options.duplicates,
             pattern=repeats,
         )
-        for name, part in (("public", prepared.public), ("private", prepared.private)):
-            parts.add(name, part)
-            self.counts[name] += len(part)
-        for p, spans in zip(points, flags, strict=True):
-            self.count_point(p, spans)
+        for name, part_points in (("public", prepared.public), ("private", prepared.private)):
+            writer.add(name, part_points)
+            self.counts[name] += len(part_points)
+        for point, spans in zip(points, flags, strict=True):
+            self.count_point(point, spans)
         rows = (
-            (p.id, s.start, s.end, s.kind, policy)
-            for p, *both in zip(points, flags, conservative_flags, strict=True)
+            (point.id, s.start, s.end, s.kind, policy)
+            for point, *both in zip(points, flags, conservative_flags, strict=True)
             for policy, spans in zip(("pi", "pi_c"), both, strict=True)
             for s in spans
         )
-        parts.note("spans", rows)
-        parts.note("said", ((p.id, len(p.spoken_spans)) for p in points))
+        writer.note("spans", rows)
+        writer.note("said", ((point.id, len(point.spoken_spans)) for point in points))
         for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
             self.counts[name] += getattr(prepared, name)
         self.counts["bare_masks"] += prepared.bare_masks
-        self.counts["labelled"] += sum(bool(p.secrets) for p in points)
-        self.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
+        self.counts["labelled"] += sum(bool(point.secrets) for point in points)
+        self.counts["secrets_in_public"] += sum(len(point.secrets) for point in prepared.public)
 
-    def count_point(self, p: Point, spans: Sequence[Secret]) -> None:
+    def count_point(self, point: Point, spans: Sequence[Secret]) -> None:
         """Count the spans that the policy flags in a point, by kind and by turn."""
-        self.users.add(hash(p.user))
-        turn_starts = [start for start, _ in p.spoken_spans] or [0]
+        self.users.add(hash(point.user))
+        turn_starts = [start for start, _ in point.spoken_spans] or [0]
         self.longest = max(self.longest, len(turn_starts))
-        name = p.id.rpartition("/")[2]
-        first = int(name) if self.options.unit == "turn" and name.isdecimal() else 0
-        for k in range(len(turn_starts)):
-            self.turns[min(first + k, MAP_COLUMNS - 1)] += 1
+        turn_number = point.id.rpartition("/")[2]
+        first = int(turn_number) if self.options.unit == "turn" and turn_number.isdecimal() else 0
+        for offset in range(len(turn_starts)):
+            self.turns[min(first + offset, MAP_COLUMNS - 1)] += 1
         spans = [
-            s if s.kind in self.shown_kinds else Secret("other", s.start, s.end) for s in spans
+            span if span.kind in self.shown_kinds else Secret("other", span.start, span.end)
+            for span in spans
         ]
-        for turn, kind in {(max(bisect_right(turn_starts, s.start) - 1, 0), s.kind) for s in spans}:
+        for turn, kind in {
+            (max(bisect_right(turn_starts, span.start) - 1, 0), span.kind) for span in spans
+        }:
             self.places[kind][min(first + turn, MAP_COLUMNS - 1)] += 1
-        for s in spans:
-            self._draw_example(p, s)
+        for span in spans:
+            self._draw_example(point, span)
 
-    def _draw_example(self, p: Point, s: Secret) -> None:
+    def _draw_example(self, point: Point, span: Secret) -> None:
         """Count a span, and keep it as an example if the draw chooses it."""
-        self.kinds[s.kind] += 1
-        place = self.kinds[s.kind] - 1
-        if place >= self.reveal:  # so all have equal chances
-            place = self.draw.randrange(place + 1)
-        if place < self.reveal:
-            before = p.text[max(0, s.start - EXAMPLE_MARGIN) : s.start]
-            after = p.text[s.end : s.end + EXAMPLE_MARGIN]
-            self.examples[s.kind][place : place + 1] = [(before, p.text[s.start : s.end], after)]
+        self.kinds[span.kind] += 1
+        index = self.kinds[span.kind] - 1
+        if index >= self.reveal:  # so all have equal chances
+            index = self.draw.randrange(index + 1)
+        if index < self.reveal:
+            before = point.text[max(0, span.start - EXAMPLE_MARGIN) : span.start]
+            after = point.text[span.end : span.end + EXAMPLE_MARGIN]
+            self.examples[span.kind][index : index + 1] = [
+                (before, point.text[span.start : span.end], after)
+            ]
 
 
 def screen_corpus(
@@ -260,15 +265,29 @@ def screen_corpus(
     shards: Shards | None = None,
     progress: bool = False,
 ) -> ScreeningOutcome:
-    """Run Algorithm 1 on a corpus and write the result into ``folder``
-    (:mod:`crtlib.text.screened_folder`).
+    """Run Algorithm 1 on a corpus and write the result into a folder.
 
-    ``key`` makes the pseudonyms; None keeps ids and users. ``judges`` is a folder of labels whose
-    judging part judges the policies; without it, labels that came with the corpus do, if any.
-    ``executor`` runs the policies on several batches at a time. What they flag is kept in
-    ``shards``, and batches that are already there for this corpus and these policies are not
-    flagged again. Near duplicates, and people as units, need all of the text in memory;
-    everything else is done in batches. Raises ``ValueError`` for arguments that do not fit.
+    Near duplicates, and people as units, need all of the text in memory; everything else is done in
+    batches.
+
+    Args:
+        corpus: The text, a file or a folder.
+        folder: Where the result is written (:mod:`crtlib.text.screened_folder`).
+        options: The policies, the unit, and how duplicates are treated.
+        key: Makes the pseudonyms; None keeps ids and users.
+        judges: A folder of labels whose judging part judges the policies; without it, labels that
+            came with the corpus do, if any.
+        reveal: How many examples of each kind of flagged span are kept, in clear.
+        executor: Runs the policies on several batches at a time.
+        shards: Keep what the policies flag. Batches that are already there for this corpus and
+            these policies are not flagged again.
+        progress: Show a bar on a terminal.
+
+    Returns:
+        The summary of the screened folder, the rates of the policies, notes and examples.
+
+    Raises:
+        ValueError: For arguments that do not fit.
     """
     pair = options.pair()
     texts = TextCounts() if options.dedup != "none" else None
@@ -279,17 +298,12 @@ def screen_corpus(
             texts = count_texts(corpus, options.unit)
         counter, label_facts = judge_policies(corpus, judges, pair, texts=texts)
     tally = _ScreeningTally(options, reveal, counter.kinds)
-    expected_points, mark_seen = 0, None
-    if options.dedup_by == "bloom":  # a Bloom filter needs the number of points
-        dialogues = corpora.read_dialogues(corpus)
-        # users: at most as many as dialogues
-        expected_points = sum(len(d.turns) if options.unit == "turn" else 1 for d in dialogues)
-    if options.dedup_by != "near":
-        mark_seen = deduplication.make_duplicate_filter(options.dedup_by, expected_points)
+    mark_repeats = _make_repeat_marker(corpus, options)
     teachings = list(dict.fromkeys(t for policy in pair.policies for t in policy.taught_by))
     shifts = [Shift(0.0, 0.0, 0) for _ in teachings]
     in_one_batch = options.dedup_by == "near" or options.unit == "user"
-    reading, digests = text_sizes.TextReading(corpus), options.policy_digests()
+    reading = text_sizes.TextReading(corpus)
+    digests = options.policy_digests()
     batches = batch_dialogues(
         reading.watch(corpora.read_dialogues(corpus)), in_one_batch=in_one_batch
     )
@@ -298,23 +312,23 @@ def screen_corpus(
     )
     flag_batch = partial(_flag_batch, options, digests)
     bar = tqdm(desc="screening", unit=" points", **bar_options(progress))
-    with screened_folder.ScreenedWriter(folder, key=key) as parts, bar:
+    with screened_folder.ScreenedWriter(folder, key=key) as writer, bar:
         for points, rows in map_in_order(flag_batch, batches_of_points, executor, shards):
             bar.update(len(points))
             flags, conservative_flags = (
                 [tuple(Secret(*span) for span in spans) for spans in flagged] for flagged in rows
             )
-            repeats = mark_seen(points) if mark_seen else deduplication.mark_repeats(points, "near")
+            repeats = mark_repeats(points)
             if not judges:
                 counter.add(points, flags=flags, conservative_flags=conservative_flags)
                 if texts is not None:
                     texts.add(points)
-            tally.write(parts, points, flags, conservative_flags, repeats)
+            tally.write(writer, points, flags, conservative_flags, repeats)
             shifts = [measure_shift(points, *each) for each in zip(teachings, shifts, strict=True)]
         check_policies_unchanged(pair.names, digests)  # as each worker did
         simulations = customersim.SimulationCheck()
-        parts.note("units", registry_units.hash_registry_units(corpus, simulations))
-        file_hashes = parts.close()
+        writer.note("units", registry_units.hash_registry_units(corpus, simulations))
+        file_hashes = writer.close()
     if judges:
         counted = counter.rates(policy_pairs=label_facts["judged"])
     else:
@@ -326,16 +340,32 @@ def screen_corpus(
     summary = _screening_summary(
         corpus, reading.sha256, about_text, tally, counted, shifts, label_facts
     )
-    masks, read = tally.counts["bare_masks"], tally.counts["public"] + tally.counts["private"]
+    bare_masks = tally.counts["bare_masks"]
+    points_left = tally.counts["public"] + tally.counts["private"]
     private = {
         "decided": file_hashes,
         "sizes": reading.sizes,
-        "bare_masks": masks,
-        "said": describe_bare_masks(masks, read, options.duplicates),
+        "bare_masks": bare_masks,
+        "said": describe_bare_masks(bare_masks, points_left, options.duplicates),
     }
     notes = list_screening_notes(summary, counted, shifts, was_read=bool(judges))
     notes += describe_all_secrets(counted)
     return ScreeningOutcome(summary, counted, notes, tally.examples, private)
+
+
+def _make_repeat_marker(
+    corpus: StrPath, options: ScreeningOptions
+) -> Callable[[Sequence[Point]], list[bool]]:
+    """A function that marks which points of a batch repeat an earlier point of the corpus. With
+    near duplicates it compares only the points of one batch, which must then hold all of them."""
+    if options.dedup_by == "near":
+        return partial(deduplication.mark_repeats, method="near")
+    expected_points = 0
+    if options.dedup_by == "bloom":  # a Bloom filter needs the number of points
+        dialogues = corpora.read_dialogues(corpus)
+        # users: at most as many as dialogues
+        expected_points = sum(len(d.turns) if options.unit == "turn" else 1 for d in dialogues)
+    return deduplication.make_duplicate_filter(options.dedup_by, expected_points)
 
 
 def _flag_batch(
@@ -350,7 +380,7 @@ def _flag_batch(
 
 def _screening_summary(
     corpus: StrPath,
-    sha: str,
+    corpus_sha256: str,
     about_text: dict[str, Any],
     tally: _ScreeningTally,
     counted: PolicyRates,
@@ -372,7 +402,7 @@ def _screening_summary(
     return {
         "schema": screened_folder.SCREENED_SUMMARY_FORMAT,
         "corpus": Path(corpus).name,
-        "corpus_sha256": sha,
+        "corpus_sha256": corpus_sha256,
         "about": about_text,
         "taught_by": {
             "policy": policy.teaching_hashes,

@@ -19,9 +19,9 @@ def batch_dialogues(
     """Yield the dialogues in lists of about 10,000 turns, or all at once."""
     batch: list[Dialogue] = []
     turns = 0
-    for d in dialogues:
-        batch.append(d)
-        turns += len(d.turns)
+    for dialogue in dialogues:
+        batch.append(dialogue)
+        turns += len(dialogue.turns)
         if turns >= TURNS_PER_BATCH and not in_one_batch:
             yield batch
             batch, turns = [], 0

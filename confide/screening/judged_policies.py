@@ -57,9 +57,8 @@ def judge_policies(
     texts: TextCounts | None,
     write: Callable[[Dialogue, Sequence[Turn], str], Point] = data_points.join_with_speakers,
 ) -> tuple[rates.RateCounter, dict[str, Any]]:
-    """Judge a pair of policies by the judging part of a ``folder`` of labels. Returns the counted
-    outcomes and what a certificate states about these labels; that they judged the pair is noted in
-    the folder.
+    """Judge a pair of policies by the judging part of a folder of labels. That these labels judged
+    the pair is noted in the folder.
 
     Every turn that was drawn is treated in exactly one way. Turns of people who had been asked
     before a policy from a file was sealed are left out, whatever they said, and the rates are then
@@ -67,35 +66,29 @@ def judge_policies(
     turns, those with words that had been drawn before the seal, secrets in words that taught a
     policy, and turns that nobody read count as failing. All others are judged.
 
-    ``texts``: how often each text occurs in the corpus
-    (:func:`confide.screening.dialogue_batches.count_texts`), so that a secret in a
-    repeated message counts as a trace; None if the corpus is not deduplicated. ``write`` makes a
-    text from turns, as training reads it.
+    Args:
+        corpus: The text, a file or a folder.
+        folder: The labels.
+        pair: The policies.
+        texts: How often each text occurs in the corpus
+            (:func:`confide.screening.dialogue_batches.count_texts`), so that a secret in a repeated
+            message counts as a trace; None if the corpus is not deduplicated.
+        write: Makes a text from turns, as training reads it.
 
-    Raises ``ValueError`` for a policy from a file that may have been made from these labels, since
-    it was not sealed when they were drawn, and for one that reads the labels themselves."""
+    Returns:
+        The counted outcomes, and what a certificate states about these labels.
+
+    Raises:
+        ValueError: For a policy from a file that may have been made from these labels, since it was
+            not sealed when they were drawn, and for one that reads the labels themselves.
+    """
     check_reads_no_label(*pair.policies)
     facts = label_tasks.read_label_facts(folder)
-    read_twice = "second" in facts
     if pair.unit == "user" and facts["by"] == "dialogue":
         by_user = f"{argument('unit', 'user')} needs a draw by user"
         raise argument_error("labels", f"were drawn by conversation; {by_user}")
-    own_policies = {
-        policy_digest(part): part
-        for name in pair.names
-        for part in name.split("+")
-        if is_from_file(part)
-    }
-    unsealed = set(own_policies) - set(facts.get("sealed", ()))
-    before = registry.read_before_seal(folder, list(own_policies))
     drawn_tasks = [t for t in label_tasks.read_tasks(folder) if t.part == "judge"]
-    if unsealed or before.tasks >= {t.task for t in drawn_tasks}:
-        policy = strip_paths(own_policies[min(unsealed or own_policies)])
-        raise argument_error(
-            "labels",
-            f"{policy} may have been made from them; only a policy sealed before they are read is "
-            "judged: crtlib label sample --seal",
-        )
+    before = _read_before_seal(folder, pair, facts, drawn_tasks)
     asked = before.people
     apart = {t.task for t in drawn_tasks if _is_asked(t.user, t.id, facts, asked)}
     if 2 * len(apart) > len(drawn_tasks):  # only draws decide this, so nobody can choose it
@@ -126,7 +119,7 @@ def judge_policies(
         others = {t.task for t in label_tasks.read_tasks(folder)} - failing
         counter.add_failing(read(without=others))
     undisputed, second_reader = None, None
-    if read_twice:
+    if "second" in facts:
         undisputed = {(p.id, s.start) for p in read(undisputed=True) for s in p.secrets}
         second_reader = adjudication.compare_second_reader(folder)
     counter.add(read(), undisputed=undisputed, second_reader=second_reader)
@@ -137,7 +130,62 @@ def judge_policies(
     policy_pairs = judged_turns.record_judged_pair(
         folder, pi=identity, pi_c=conservative_identity, corpus_sha256=facts["corpus"]
     )
-    certified = {
+    return counter, _describe_labels(folder, facts, counter, policy_pairs, len(unread))
+
+
+def _read_before_seal(
+    folder: StrPath,
+    pair: PolicyPair,
+    facts: Mapping[str, Any],
+    drawn_tasks: Sequence[label_tasks.LabelTask],
+) -> registry.ReadBeforeSeal:
+    """What was drawn before the policies of a pair that come from files were sealed.
+
+    Args:
+        folder: The labels.
+        pair: The policies.
+        facts: The facts of the labels.
+        drawn_tasks: The turns that were drawn to judge.
+
+    Raises:
+        ValueError: If one of these policies was not sealed, or every judging turn was drawn before:
+            it may have been made from the labels.
+    """
+    own_policies = {
+        policy_digest(part): part
+        for name in pair.names
+        for part in name.split("+")
+        if is_from_file(part)
+    }
+    unsealed = set(own_policies) - set(facts.get("sealed", ()))
+    before = registry.read_before_seal(folder, list(own_policies))
+    if unsealed or before.tasks >= {t.task for t in drawn_tasks}:
+        policy = strip_paths(own_policies[min(unsealed or own_policies)])
+        raise argument_error(
+            "labels",
+            f"{policy} may have been made from them; only a policy sealed before they are read is "
+            "judged: crtlib label sample --seal",
+        )
+    return before
+
+
+def _describe_labels(
+    folder: StrPath,
+    facts: Mapping[str, Any],
+    counter: rates.RateCounter,
+    policy_pairs: int,
+    unread_turns: int,
+) -> dict[str, Any]:
+    """What a certificate states about drawn labels.
+
+    Args:
+        folder: The labels.
+        facts: Their facts.
+        counter: The outcomes that were counted on them.
+        policy_pairs: How many pairs of policies they have judged.
+        unread_turns: How many turns that were drawn to judge nobody read.
+    """
+    described = {
         "judged": policy_pairs,
         "drawn": "at_random",
         "sha256": facts["labels"],
@@ -145,14 +193,14 @@ def judge_policies(
     }
     is_only_set = not registry.count_other_sets(facts["labels"], facts["corpus"])
     if is_only_set and "others" in facts:  # else it is unknown how many nobody read
-        certified["others"] = facts["others"]
-    if unread:
-        certified["unread"] = len(unread)
+        described["others"] = facts["others"]
+    if unread_turns:
+        described["unread"] = unread_turns
     if replaced := registry.count_replaced_turns(facts["labels"]):
-        certified["replaced"] = replaced
-    if read_twice:
-        certified["read_twice"] = _describe_second_reading(folder, facts, counter)
-    return counter, certified | {"agreement": (facts.get("agreement") or {}).get("f1")}
+        described["replaced"] = replaced
+    if "second" in facts:
+        described["read_twice"] = _describe_second_reading(folder, facts, counter)
+    return described | {"agreement": (facts.get("agreement") or {}).get("f1")}
 
 
 def _describe_second_reading(
@@ -191,15 +239,17 @@ def _find_people_apart(
     }
 
 
-def count_corpus_labels(counter: rates.RateCounter, sha: str, pair: PolicyPair) -> PolicyRates:
+def count_corpus_labels(
+    counter: rates.RateCounter, corpus_sha256: str, pair: PolicyPair
+) -> PolicyRates:
     """Note in the registry that the counted labels, which the text with this hash came with, judge
     a pair of policies. Returns the rates, with bounds for all pairs that were judged on this text
     so far, including this one. The text must already be in the registry."""
     turns = sorted(counter.judged_turns)  # edited labels judge again
-    name = f"given {hashlib.sha256(json.dumps(turns).encode()).hexdigest()}"
+    labels_name = f"given {hashlib.sha256(json.dumps(turns).encode()).hexdigest()}"
     turn_names = (f"given {turn}" for turn, _ in turns)  # a growing text keeps most of these
     policy_pairs = registry.register_judged_pairs(
-        {"labels": name}, sha, [pair.pair_identity()], turn_names
+        {"labels": labels_name}, corpus_sha256, [pair.pair_identity()], turn_names
     )
     return without_bounds_if_from_file(counter.rates(policy_pairs=policy_pairs), pair.names)
 

@@ -32,8 +32,8 @@ def list_screening_notes(
     """What a reader of the numbers must know, a sentence each. ``was_read``: people read turns from
     this text to judge the policies."""
     notes = [
-        f"a policy was taught, and of this text {s}; its numbers are for text like its labels"
-        for s in shifts
+        f"a policy was taught, and of this text {shift}; its numbers are for text like its labels"
+        for shift in shifts
     ]
     if unread := (summary["labels"] or {}).get("unread", 0):
         notes.append(
@@ -41,19 +41,15 @@ def list_screening_notes(
             "read: each counts as a secret on which the policies fail"
         )
     elif counted.trace.origin == "unknown":
-        notes.append(
-            (
-                "no turn that was read has a secret, so"
-                if was_read
-                else f"without {argument('labels')}"
-            )
-            + " nothing is known about what was missed, "
-            + (
+        why = f"without {argument('labels')}"
+        if was_read:
+            why = "no turn that was read has a secret, so"
+        consequence = "and a certificate will be void"
+        if counted.public.origin == "policy":  # so no secret is learned without noise
+            consequence = (
                 "so a certificate promises of each secret what it does of one that was missed"
-                if counted.public.origin == "policy"  # so no secret is learned without noise
-                else "and a certificate will be void"
             )
-        )
+        notes.append(f"{why} nothing is known about what was missed, {consequence}")
     elif counted.trace.failures and counted.trace.origin == "one_per_cluster":
         second_reading = (summary["labels"] or {}).get("read_twice")
         disputed = second_reading["doubted"] if second_reading else "all"
@@ -63,10 +59,10 @@ def list_screening_notes(
                 f"of the trace rate, {disputed} of them by one reader alone; 'crtlib label "
                 "adjudicate' writes what to read again"
             )
-    for name in ("trace", "public"):
-        rate: Rate = getattr(counted, name)
+    for rate_name in ("trace", "public"):
+        rate: Rate = getattr(counted, rate_name)
         if rate.origin == "one_per_cluster" and rate.judged_secrets:
-            notes.append(f"{name}: {bound_levers.name_bound_lever(rate, alpha=counted.alpha)}")
+            notes.append(f"{rate_name}: {bound_levers.name_bound_lever(rate, alpha=counted.alpha)}")
     if counted.left_out_points:
         notes.append(
             f"{count_of(counted.left_out_points, 'labelled point is', 'labelled points are')} of "
@@ -84,11 +80,10 @@ def list_screening_notes(
         notes.append("no point is public, so CRT is DP-SGD on redacted text")
     supplied = policy_names.user_supplied_parts(f"{summary['policy']}+{summary['conservative']}")
     if supplied:
+        verb = "was" if len(supplied) == 1 else "were"
         notes.append(
-            f"it is assumed that {' and '.join(supplied)} "
-            f"{'was' if len(supplied) == 1 else 'were'} "
-            "not made from this text: a message that decided their content would decide how others "
-            "are read"
+            f"it is assumed that {' and '.join(supplied)} {verb} not made from this text: a "
+            "message that decided their content would decide how others are read"
         )
     if is_deduplicated_by_likeness(summary):
         notes.append(
@@ -102,33 +97,42 @@ def describe_all_secrets(counted: PolicyRates) -> list[str]:
     """Sentences on what the rates are about, and on the rates over all secrets if the drawn
     messages hold several, with a warning if the two differ by more than their error. Promises are
     about one secret in a message."""
-    each = {name: rate for name in RATE_NAMES if (rate := getattr(counted, name)).all_secrets}
-    if not each:
-        was_read_twice = any(getattr(counted, name).reread_counts for name in RATE_NAMES)
+    every_rate = {name: getattr(counted, name) for name in RATE_NAMES}
+    rates_of_all_secrets = {name: rate for name, rate in every_rate.items() if rate.all_secrets}
+    if not rates_of_all_secrets:
+        was_read_twice = any(rate.reread_counts for rate in every_rate.values())
         return [TWO_READERS_NOTE] if was_read_twice else []
-    cap = max(rate.all_secrets.cap for rate in each.values())
+    cap = max(rate.all_secrets.cap for rate in rates_of_all_secrets.values())
     owner = "person" if counted.cluster == "user" else "conversation"
     shares = "; ".join(
         f"{name} {100 * rate.all_secrets.share:.1f}, at most "
         f"{math.ceil(1000 * rate.all_secrets.upper) / 10}"
-        for name, rate in each.items()
+        for name, rate in rates_of_all_secrets.items()
     )
     notes = [
         f"the table is per 100 messages that hold a secret (one message per {owner}, one secret "
         f"per message); per 100 secrets in messages so drawn (at most {cap} from one): {shares} "
         "(each bound on its own)"
     ]
-    more = [n for n, rate in each.items() if rate.all_secrets.share > rate.upper_bound]
-    less = [n for n, rate in each.items() if (rate.rate or 0) > rate.all_secrets.upper]
-    if more:
+    more_often = [
+        name
+        for name, rate in rates_of_all_secrets.items()
+        if rate.all_secrets.share > rate.upper_bound
+    ]
+    less_often = [
+        name
+        for name, rate in rates_of_all_secrets.items()
+        if (rate.rate or 0) > rate.all_secrets.upper
+    ]
+    if more_often:
         notes.append(
-            f"{' and '.join(more)}: more of 100 secrets fail than the table's bound for messages "
-            "allows: messages with many secrets fail more often, and a promise is about one secret "
-            "in a message"
+            f"{' and '.join(more_often)}: more of 100 secrets fail than the table's bound for "
+            "messages allows: messages with many secrets fail more often, and a promise is about "
+            "one secret in a message"
         )
-    if less:
+    if less_often:
         notes.append(
-            f"{' and '.join(less)}: fewer of 100 secrets fail than of 100 messages, by more than "
-            "the error: messages with few secrets fail more often"
+            f"{' and '.join(less_often)}: fewer of 100 secrets fail than of 100 messages, by more "
+            "than the error: messages with few secrets fail more often"
         )
     return notes

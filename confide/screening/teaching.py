@@ -39,6 +39,7 @@ from crtlib.files import StrPath
 from crtlib.screening import rates
 from crtlib.screening.deduplication import TextCounts
 from crtlib.screening.int8_layers import check_exact_products
+from crtlib.screening.policy import Policy
 from crtlib.screening.rate_values import ClusterUnit, PolicyRates
 from crtlib.screening.secret_outcomes import cluster_of
 from crtlib.screening.tagger import (
@@ -106,16 +107,31 @@ def teach_tagger(
     force: bool = False,
     progress: bool = False,
 ) -> TaughtTagger | None:
-    """Teach a tagger and write it, with its summary, into the private folder ``out``. Returns None
-    if the same tagger is already there.
+    """Teach a tagger and write it, with its summary, into a private folder.
 
-    ``labels``: one or more folders of ``crtlib label``. Their teaching parts teach, without turns
-    of people who judge, and the judging part of the first folder judges. Without folders, the
-    labels that the corpus came with are used, and a ``judging_share`` of the users judges.
-    ``epochs``, ``backbone``, ``threshold`` and ``int8`` are those of
-    :func:`crtlib.screening.tagger.train_tagger`. The default ``backbone`` is the encoder that is
-    installed, if any; "none" uses none. ``curve``: also report by kind what reading has taught
-    (:func:`measure_learning_curve`). Raises ``ValueError`` if nothing is labelled.
+    Args:
+        corpus: The text, a file or a folder.
+        out: The folder of the tagger.
+        labels: One or more folders of ``crtlib label``. Their teaching parts teach, without turns
+            of people who judge, and the judging part of the first folder judges. Without folders,
+            the labels that the corpus came with are used.
+        unit: What one point is: a "turn", a "dialogue" or a "user".
+        judging_share: The share of the users that judges, if there are no folders; in (0, 1).
+        epochs: Passes over the teaching points; None: as many as fit the kind of tagger.
+        backbone: The encoder, by name or folder; None: the one that is installed, if any; "none":
+            no encoder.
+        threshold: The score, in (0, 1], from which on a word is flagged.
+        int8: Put the trained encoder in 8-bit integers.
+        curve: Also report by kind what reading has taught (:func:`measure_learning_curve`).
+        seed: The seed of the split and of training.
+        force: Replace the contents of ``out``.
+        progress: Show a bar on a terminal.
+
+    Returns:
+        The tagger and its rates; None if the same tagger is already there.
+
+    Raises:
+        ValueError: If nothing is labelled.
     """
     backbone = None if backbone == FROM_NOTHING else backbone or default_backbone()
     check_allowed("judging_share", judging_share, 0 < judging_share < 1, "in (0, 1)")
@@ -136,14 +152,16 @@ def teach_tagger(
     if folders:
         facts = read_label_facts(folders[0])
         asked_for = json.dumps([options, outputs.hash_inputs(inputs)])
-        name = hashlib.sha256(asked_for.encode()).hexdigest()
-        texts = _read_labelled_texts(corpus, folders, facts, unit, name, backbone)
+        tagger_name = hashlib.sha256(asked_for.encode()).hexdigest()
+        texts = _read_labelled_texts(corpus, folders, facts, unit, tagger_name, backbone)
     else:
         texts = _split_labelled_corpus(corpus, unit, judging_share, seed)
     tagger = train_tagger(texts.teaching, epochs=epochs, progress=progress, **fitted)
     epochs = epochs or tagger.net.epochs
-    summary: dict[str, Any] = {"corpus": Path(corpus).name, "unit": unit, "epochs": epochs}
-    summary |= {
+    summary: dict[str, Any] = {
+        "corpus": Path(corpus).name,
+        "unit": unit,
+        "epochs": epochs,
         **fitted,
         "taught_points": len(texts.teaching),
         "judged_points": len(texts.judging),
@@ -151,33 +169,22 @@ def teach_tagger(
     counted: dict[str, PolicyRates] = {}
     policies = {"pi": tagger_policy(tagger), "pi_c": conservative_tagger_policy(tagger)}
     for key, policy in policies.items():
-        flags = policy(texts.judging)
-        counter = rates.RateCounter(
-            policy,
-            policy,
-            cluster=texts.by,
-            texts=texts.counts,
-            find_values_in_whole_point=bool(folders),
-        )
-        counter.add(texts.judging, flags=flags, conservative_flags=flags)
-        counter.add_unread(points_of_tasks(texts.unread))
-        counted[key] = counter.rates(policy_pairs=texts.policy_pairs)
+        counted[key], flagged_points = _judge_alone(policy, texts, drawn=bool(folders))
         summary[key] = {
             "policy": policy.name,
             "rates": counted[key].to_json(),
             "labels": counted[key].labels_json(),
-            "flagged_points": sum(
-                bool(spans) and not any(t.was_taught_by(p) for t in policy.taught_by)
-                for p, spans in zip(texts.judging, flags, strict=True)
-            ),
+            "flagged_points": flagged_points,
         }
     shift = measure_shift(texts.judging, digest_teaching_points(texts.teaching))
     summary["shift"] = asdict(shift)
     if curve:
-        summary["curve"] = measure_learning_curve(texts.teaching, texts.by, epochs=epochs, **fitted)
-    with outputs.staged_folder(out, force=force, **recipe) as part:
-        save_tagger(tagger, part)
-        (part / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        summary["curve"] = measure_learning_curve(
+            texts.teaching, texts.cluster, epochs=epochs, **fitted
+        )
+    with outputs.staged_folder(out, force=force, **recipe) as staged:
+        save_tagger(tagger, staged)
+        (staged / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return TaughtTagger(tagger, counted, shift, summary)
 
 
@@ -189,7 +196,7 @@ class _LabelledTexts:
     judging: Sequence[Point] = field(repr=False)
     counts: TextCounts = field(repr=False)
     """How often each text occurs."""
-    by: ClusterUnit = field(default="user", repr=False)
+    cluster: ClusterUnit = field(default="user", repr=False)
     """Whose points judge together."""
     unread: Sequence[LabelTask] = field(default=(), repr=False)
     """Turns that were drawn to judge and that nobody read."""
@@ -217,7 +224,7 @@ def _read_labelled_texts(
     folders: Sequence[StrPath],
     facts: Mapping[str, Any],
     unit: str,
-    name: str,
+    tagger_name: str,
     backbone: str | None,
 ) -> _LabelledTexts:
     """Read the labels in folders, and note in the first that it judges a tagger.
@@ -228,22 +235,22 @@ def _read_labelled_texts(
             turns of people who judge.
         facts: The facts of the first folder.
         unit: What one point is.
-        name: What the two policies of the tagger are called where judged pairs are listed.
+        tagger_name: What the two policies of the tagger are called where judged pairs are listed.
         backbone: The encoder of the tagger; it is loaded before the labels count as judging.
 
     Raises:
         ValueError: If no turn that teaches holds a secret.
     """
-    by = facts["by"]
+    cluster = facts["by"]
     judging = list(read_labelled_points(corpus, folders[0], part="judge", unit=unit))
     unread = list_unread_tasks(folders[0])
     counts = count_texts(corpus, unit)
-    judging_people = {cluster_of(p, by) for p in judging}
+    judging_people = {cluster_of(p, cluster) for p in judging}
     teaching = [
         point
         for labels_folder in folders
         for point in read_labelled_points(corpus, labels_folder, part="teach", unit=unit)
-        if cluster_of(point, by) not in judging_people
+        if cluster_of(point, cluster) not in judging_people
     ]
     if not any(p.secrets for p in teaching):
         raise argument_error(
@@ -255,11 +262,40 @@ def _read_labelled_texts(
         load_encoder(backbone)
     text_registry.register_text(corpus)  # after all refusals, which must not count as judging
     policy_pairs = 1
-    for policy_name in (name, f"{name} pi_c"):  # each is judged alone
+    for policy_name in (tagger_name, f"{tagger_name} pi_c"):  # each is judged alone
         policy_pairs = record_judged_pair(
             folders[0], pi=policy_name, pi_c=policy_name, corpus_sha256=facts["corpus"]
         )
-    return _LabelledTexts(teaching, judging, counts, by, unread, policy_pairs)
+    return _LabelledTexts(teaching, judging, counts, cluster, unread, policy_pairs)
+
+
+def _judge_alone(policy: Policy, texts: _LabelledTexts, *, drawn: bool) -> tuple[PolicyRates, int]:
+    """Judge a policy as pi and as its own pi_c.
+
+    Args:
+        policy: A policy of the tagger.
+        texts: The labelled points.
+        drawn: The labels are those of turns that were drawn and read.
+
+    Returns:
+        Its rates on the judging points, and how many of these it flags, without points of people
+        who taught it.
+    """
+    flags = policy(texts.judging)
+    counter = rates.RateCounter(
+        policy,
+        policy,
+        cluster=texts.cluster,
+        texts=texts.counts,
+        find_values_in_whole_point=drawn,
+    )
+    counter.add(texts.judging, flags=flags, conservative_flags=flags)
+    counter.add_unread(points_of_tasks(texts.unread))
+    flagged_points = sum(
+        bool(spans) and not any(teaching.was_taught_by(point) for teaching in policy.taught_by)
+        for point, spans in zip(texts.judging, flags, strict=True)
+    )
+    return counter.rates(policy_pairs=texts.policy_pairs), flagged_points
 
 
 def measure_learning_curve(
@@ -284,18 +320,18 @@ def measure_learning_curve(
     judging = [p for p in teaching if cluster_of(p, by) in set(order[middle:])]
     rows: list[dict[str, Any]] = []
     for size in (middle // 2, middle):
-        part = [p for p in teaching if cluster_of(p, by) in set(order[:size])]
-        if not any(p.secrets for p in part) or not any(p.secrets for p in judging):
+        taught_points = [p for p in teaching if cluster_of(p, by) in set(order[:size])]
+        if not any(p.secrets for p in taught_points) or not any(p.secrets for p in judging):
             return []
-        flags = tagger_policy(train_tagger(part, seed=seed, **fitted))(judging)
+        flags = tagger_policy(train_tagger(taught_points, seed=seed, **fitted))(judging)
         kinds: dict[str, list[int]] = {}
         for point, spans in zip(judging, flags, strict=True):
-            covered = {at for span in spans for at in range(span.start, span.end)}
+            flagged_characters = {at for span in spans for at in range(span.start, span.end)}
             for secret in point.secrets:
-                missed, of = kinds.get(secret.kind, [0, 0])
-                is_missed = not covered.issuperset(range(secret.start, secret.end))
-                kinds[secret.kind] = [missed + is_missed, of + 1]
-        rows.append({"turns": len(part), "kinds": kinds})
+                missed, judged = kinds.get(secret.kind, [0, 0])
+                is_missed = not flagged_characters.issuperset(range(secret.start, secret.end))
+                kinds[secret.kind] = [missed + is_missed, judged + 1]
+        rows.append({"turns": len(taught_points), "kinds": kinds})
     return rows
 
 
@@ -305,19 +341,23 @@ def describe_learning_curve(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     of turns) continues."""
     if not rows:
         return []
-    (first, n1), (last, n2) = ((row["kinds"], row["turns"]) for row in rows)
-    more = round(3600 / SECONDS_PER_TURN)
-    lines = [f"by kind, missed of {n1:,}, then {n2:,} turns that teach, on people apart from them:"]
+    (first, first_turns), (last, last_turns) = ((row["kinds"], row["turns"]) for row in rows)
+    more_turns = round(3600 / SECONDS_PER_TURN)
+    lines = [
+        f"by kind, missed of {first_turns:,}, then {last_turns:,} turns that teach, on people "
+        "apart from them:"
+    ]
     for kind in sorted(last):
-        (m1, of), (m2, _) = first[kind], last[kind]
-        line = f"  {kind:<20} {m1} of {of}, then {m2}"
-        if of < LEAST_OF_A_KIND:
+        (first_missed, judged), (last_missed, _) = first[kind], last[kind]
+        line = f"  {kind:<20} {first_missed} of {judged}, then {last_missed}"
+        if judged < LEAST_OF_A_KIND:
             line += ": too few to say"
-        elif 0 < m2 < m1:
-            slope = math.log(m2 / m1) / math.log(n2 / n1)
-            rate = m2 / of * ((2 * n2 + more) / n2) ** slope
-            line += f"; an hour more ({more} turns) on top of all: about {100 * rate:.0f} %"
-        elif m2:
+        elif 0 < last_missed < first_missed:
+            slope = math.log(last_missed / first_missed) / math.log(last_turns / first_turns)
+            growth = (2 * last_turns + more_turns) / last_turns
+            share = last_missed / judged * growth**slope
+            line += f"; an hour more ({more_turns} turns) on top of all: about {100 * share:.0f} %"
+        elif last_missed:
             line += ": more reading has not helped"
         lines.append(line)
     return lines

@@ -429,11 +429,12 @@ LOOP = rows(
      '"held_out": study.heldout > 0', '"held_out": True',
      "test_session.py::test_with_an_evaluation_no_text_is_held_out"),
     ("short texts of an evaluation may all be trained on",
-     "confide.text_registry:count_shared_units", "if 2 * same > len(said) else 0", "* 0",
+     "confide.text_registry:count_shared_units",
+     "if 2 * said_in_both > len(said_there) else 0", "* 0",
      "release/test_text_registry.py::test_two_texts_share_what_makes_them_related"),
     ("what two texts share follows another rule than the registry's",
      "confide.text_registry:count_shared_units",
-     "and _share_enough_units(kind, n, fewer[kind])", "",
+     "and _share_enough_units(kind, count, fewer[kind])", "",
      "release/test_text_registry.py::test_two_texts_share_what_makes_them_related"),
     ("what a script ends early is not charged", "Training.stop", "self.run.events.extend(",
      "list(", "test_session.py::test_what_is_left_early_is_charged_in_full"),
@@ -1041,7 +1042,7 @@ CHAIN = rows(
     "confide.spending",
     "accounting/test_odometer.py",
     ("the last run that states how much a person says counts for all",
-     "confide.spending:SpentBudget.holds", "max(size, largest.get(name, 0))", "size",
+     "confide.spending:SpentBudget.holds", "max(size, largest.get(smaller_unit, 0))", "size",
      "test_the_bill_counts_the_most_messages_that_any_run_states"),
     ("of several odometers of a text one counts", "confide.odometer:enter_other_odometers",
      "_enter_in_registry(lines, corpus, registry)", "pass",
@@ -1070,8 +1071,8 @@ CHAIN = rows(
      "event.steps * self.trials",
      "event.steps", "test_the_trials_of_a_search_are_spent_too"),
     ("the bill forgets what the registry knows", "read_odometer_history",
-     "(*before_own, *own, *after_own)",
-     "(*own, *after_own)", "test_the_bill_counts_what_the_registry_knows"),
+     "(*before_own, *own_entries, *after_own)",
+     "(*own_entries, *after_own)", "test_the_bill_counts_what_the_registry_knows"),
     ("heirs of unprotected models count as protected", "SpentBudget.private",
      " and e.run not in self.inherited_unprotected", "",
      "test_a_copy_of_a_model_and_its_heirs_are_known"),
@@ -1101,10 +1102,11 @@ CHAIN = rows(
      'execute(RELATED_TEXTS_SQL.replace("o.corpus =", "1 OR o.corpus ="),',
      "test_next_months_messages_of_the_same_people_bring_their_runs"),
     ("another text's groups are taken for this one's", "SpentBudget._group_of",
-     "e.about.get(unit, {}).get(e.unit, holds.get(e.unit))", "holds.get(e.unit)",
+     "entry.about.get(unit, {}).get(entry.unit, holds.get(entry.unit))", "holds.get(entry.unit)",
      "test_next_months_messages_of_the_same_people_bring_their_runs"),
     ("a message of a text that was cut in another way is one point", "SpentBudget._group_of",
-     'unit != "turn" and e.corpus', 'False and e.corpus', "release/test_texts_cut_otherwise.py::"
+     'unit != "turn" and entry.corpus', 'False and entry.corpus',
+     "release/test_texts_cut_otherwise.py::"
      "test_a_person_of_many_messages_is_as_many_points_where_the_text_was_cut_by_message[True]"),
     ("people without a name are one point", "_has_same_people", 'return bool(',
      "return True or bool(",
@@ -1120,7 +1122,7 @@ CHAIN = rows(
      'bool(shared["compared"]) and ', "", "release/test_same_people.py::"
      "test_what_an_older_crtlib_entered_is_not_compared"),
     ("what the registry knows further is forgotten", "read_odometer_history",
-     "(*before_own, *own, *after_own)", "(*before_own, *own)",
+     "(*before_own, *own_entries, *after_own)", "(*before_own, *own_entries)",
      "test_a_process_that_was_killed_between_the_two_ledgers_counts_once"),
     ("a ledger of before is forgotten", "confide.odometer:prepare_odometer",
      "old_lines = read_old_ledger(path.parent)",
@@ -1192,7 +1194,7 @@ UNITS = rows(
      'if registry.were_read_since(labels_hash, entry.counted.get("reading")):', "if False:",
      "release/test_drawn_turns.py::test_labels_that_were_read_again_bound_nothing"),
     ("who was read for another set is one whom nobody read",
-     "confide.screening.judged_policies:judge_policies",
+     "confide.screening.judged_policies:_describe_labels",
      'if is_only_set and "others" in facts', 'if "others" in facts',
      "release/test_drawn_turns.py::test_who_was_read_for_another_set_is_none_whom_nobody_read"),
     ("a draw of its own counts who taught", "confide.training.advise:_find_turns_to_read",
@@ -1866,7 +1868,8 @@ FORMULAS_BY_DAY = rows(
     ("of all searches on a text the worst alone", "SpentBudget.rates", "min(1.0, sum(rates))",
      "max(rates)", f"{PAIRS}[persons-replace]"),
     ("a later bound of one search is forgotten", "SpentBudget.rates",
-     "max(g, trace), max(d, public)", "(g or trace), (d or public)", f"{PAIRS}[persons-replace]"),
+     "max(earlier_trace, trace), max(earlier_public, public)",
+     "(earlier_trace or trace), (earlier_public or public)", f"{PAIRS}[persons-replace]"),
     ("a run that was started and not finished spent nothing", "sum_spending",
      "for e in last_lines(entries) if e.run in earlier}",
      'for e in last_lines(entries) if e.run in earlier and e.state != "started"}',
@@ -2231,7 +2234,7 @@ EARLIER_RUNS = rows(
      "release/test_rates_of_another_text.py::"
      "test_a_rate_of_another_text_bounds_nothing_here[a_part_of_the_text]"),
     ("a trace rate of another text is counted on", "SpentBudget.rates",
-     "(1.0, float(e.delta2 > 0))", "(e.gamma, float(e.delta2 > 0))",
+     "(1.0, float(entry.delta2 > 0))", "(entry.gamma, float(entry.delta2 > 0))",
      "release/test_rates_of_another_text.py::"
      "test_no_trace_rate_of_another_text_is_counted_on"),
     ("rates under two laws are added", "SpentBudget.of_another_law", "e.law != law", "False",
@@ -2535,7 +2538,9 @@ MACHINE = rows(
     ("labels judge before damage is found",
      "confide.screening.teaching:_read_labelled_texts",
      "    judging = list(read_labelled_points(",
-     "    record_judged_pair(folders[0], pi=name, pi_c=name, corpus_sha256=facts[\"corpus\"])\n"
+     "    record_judged_pair(\n"
+     "        folders[0], pi=tagger_name, pi_c=tagger_name, corpus_sha256=facts['corpus']\n"
+     "    )\n"
      "    judging = list(read_labelled_points(",
      "screening/test_teaching.py::test_several_sets_of_labels_teach_and_the_first_judges"),
 )
