@@ -50,113 +50,113 @@ def read_evidence(
     canaries, so they reveal nothing about the text beyond the model. The numbers of a report are
     counts on the text itself: :func:`declare_report_counts` declares them."""
     attached: dict[str, Any] = {}
-    text, tensors = record["corpus"]["sha256"], str(hash_tensors(model))
+    text_hash, tensors_hash = record["corpus"]["sha256"], str(hash_tensors(model))
     ledgers = attack_ledger.find_ledgers(
         record, None if odometer_folder is None else Path(odometer_folder)
     )
     if audit is not None:
-        attached["audit"] = _read_audit(model, audit, ledgers, tensors)
+        attached["audit"] = _read_audit(model, audit, ledgers, tensors_hash)
     if report is not None:
-        attached["report"] = _read_report(model, report, ledgers, tensors, text)
+        attached["report"] = _read_report(model, report, ledgers, tensors_hash, text_hash)
     return attached
 
 
 def _read_audit(
-    model: StrPath, audit: StrPath, ledgers: Sequence[Path], tensors: str
+    model: StrPath, audit: StrPath, ledgers: Sequence[Path], tensors_hash: str
 ) -> dict[str, Any]:
     """What an audit says, with the largest bound among all audits of the model in ``ledgers``,
-    where the hash of its ``tensors`` names it. Raises ``ValueError`` for an audit that cannot be
-    attached."""
-    a = read_json_object(Path(audit))
-    made = outputs.require_marker(Path(audit).parent, [Path(audit).name])
-    if a.get("model") != outputs.hash_file(Path(model) / "model.safetensors"):
+    where ``tensors_hash`` names it. Raises ``ValueError`` for an audit that cannot be attached."""
+    audit_result = read_json_object(Path(audit))
+    marker = outputs.require_marker(Path(audit).parent, [Path(audit).name])
+    if audit_result.get("model") != outputs.hash_file(Path(model) / "model.safetensors"):
         raise argument_error("audit", f"{audit} {OTHER_MODEL}")
-    if "strongest_attacker_power" not in a:
+    if "strongest_attacker_power" not in audit_result:
         raise argument_error(
             "audit", f"{audit} was made by another version of crtlib; make it again"
         )
-    if a.get("claimed"):
+    if audit_result.get("claimed"):
         raise argument_error("audit", f"{audit} tests a claim; audit without {argument('claim')}")
-    if a["confidence"] != AUDIT_CONFIDENCE:
+    if audit_result["confidence"] != AUDIT_CONFIDENCE:
         raise argument_error(
             "audit",
-            f"{audit} tests at confidence {a['confidence']:g}, must be "
+            f"{audit} tests at confidence {audit_result['confidence']:g}, must be "
             f"{AUDIT_CONFIDENCE:g}; audit without {argument('confidence')}",
         )
-    if made["options"].get("guesses") is not None:
+    if marker["options"].get("guesses") is not None:
         raise argument_error(
             "audit",
             f"{audit} guesses on a chosen number of canaries; audit without {argument('guesses')}",
         )
-    if made["options"].get("seed") is not None:
+    if marker["options"].get("seed") is not None:
         raise argument_error(
             "audit", f"{audit} drew coins by a chosen seed; audit without {argument('seed')}"
         )
-    proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
-    bounds = attack_ledger.list_attacks(ledgers, "audit", tensors)
-    bounds[a.get("name") or outputs.hash_file(audit)] = a["epsilon_lower"]
-    largest = max(bound for bound in bounds.values() if bound is not None)
-    told = {
-        "lower": math.floor(1000 * largest) / 1000,
+    proved = audit_result["proved"]
+    if proved != "inf":
+        proved = round_bound_up(proved)
+    bounds = attack_ledger.list_attacks(ledgers, "audit", tensors_hash)  # None for one that stopped
+    bounds[audit_result.get("name") or outputs.hash_file(audit)] = audit_result["epsilon_lower"]
+    largest_bound = max(bound for bound in bounds.values() if bound is not None)
+    copied_fields = (
+        "confidence", "canaries", "guessed", "right", "strongest_attacker_power", "says_nothing",
+    )  # fmt: skip
+    facts = {
+        "lower": math.floor(1000 * largest_bound) / 1000,
         "epsilon": proved,
         "made": len(bounds),
         "stopped": sum(bound is None for bound in bounds.values()),
-    } | {
-        name: a[name]
-        for name in (
-            "confidence", "canaries", "guessed", "right", "strongest_attacker_power",
-            "says_nothing",
-        )
-    }  # fmt: skip
-    if largest > a["epsilon_lower"]:
-        told["says_nothing"] = None
-    return told
+        **{name: audit_result[name] for name in copied_fields},
+    }
+    if largest_bound > audit_result["epsilon_lower"]:
+        facts["says_nothing"] = None
+    return facts
 
 
 def _read_report(
-    model: StrPath, report: StrPath, ledgers: Sequence[Path], tensors: str, text: str
+    model: StrPath, report: StrPath, ledgers: Sequence[Path], tensors_hash: str, text_hash: str
 ) -> dict[str, Any]:
     """What a leakage report says about a model and the text with a hash. Raises ``ValueError`` for
     a report that cannot be attached, or if another report in ``ledgers`` found more."""
-    marked = outputs.require_marker(report)
-    read, key = marked["inputs"], outputs.load_or_make_key(outputs.key_path_beside(report))
-    if marked["options"].get("reveal"):
+    marker = outputs.require_marker(report)
+    inputs, options = marker["inputs"], marker["options"]
+    key = outputs.load_or_make_key(outputs.key_path_beside(report))
+    if options.get("reveal"):
         raise argument_error("report", f"{report} shows text in clear; attach a redacted report")
-    if read.get("model") != outputs.hash_tree(model):
+    if inputs.get("model") != outputs.hash_tree(model):
         raise argument_error("report", f"{report} {OTHER_MODEL}")
-    if read.get("text") != outputs.with_keyed_hashes(text, key):
+    if inputs.get("text") != outputs.with_keyed_hashes(text_hash, key):
         raise argument_error(
             "report",
             f"{report} is not on the text of the certificate; make it on that text, "
             "as it was before it was screened",
         )
-    for left_out, how in (
-        ("short passages", marked["options"]["min_length"] > 1 and argument("min_length")),
-        ("the ends of texts", not marked["options"].get("flush", True) and argument("verbatim")),
+    for left_out, option in (
+        ("short passages", options["min_length"] > 1 and argument("min_length")),
+        ("the ends of texts", not options.get("flush", True) and argument("verbatim")),
     ):
-        if how:
-            raise argument_error("report", f"{report} leaves {left_out} out ({how})")
-    if (form := marked["options"].get("template")) is not None:
+        if option:
+            raise argument_error("report", f"{report} leaves {left_out} out ({option})")
+    if (template := options.get("template")) is not None:
         raise argument_error(
             "report",
-            f"{report} reads texts with template {form!r}; report without "
+            f"{report} reads texts with template {template!r}; report without "
             f"{argument('template')}, as the model was trained",
         )
-    r = read_json_object(Path(report) / "report.json")["summary"]
-    every = attack_ledger.list_attacks(ledgers, "report", tensors)
-    least = {name: n for name, n in every.items() if name.startswith(text)}
-    own = least.setdefault(
-        attack_ledger.name_report(marked["options"], text), float(bands.least_of(r["runs"]))
-    )
-    most = max(n for n in least.values() if n is not None)
-    if own is None or own < most:
+    summary = read_json_object(Path(report) / "report.json")["summary"]
+    reports_of_model = attack_ledger.list_attacks(ledgers, "report", tensors_hash)
+    # Passages found by each report of the model on this text; None for a report that stopped.
+    found = {name: n for name, n in reports_of_model.items() if name.startswith(text_hash)}
+    own_name = attack_ledger.name_report(options, text_hash)
+    own_found = found.setdefault(own_name, float(bands.least_of(summary["runs"])))
+    most_found = max(n for n in found.values() if n is not None)
+    if own_found is None or own_found < most_found:
         raise argument_error(
             "report",
             f"{report} found fewer passages than another report of this model, of "
-            f"{len(least)}; attach the one that found most",
+            f"{len(found)}; attach the one that found most",
         )
-    told = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
-    return told | {"made": len(least)}
+    facts = {"completed": summary["runs"], "unique": summary["unique"], "top_k": summary["top_k"]}
+    return facts | {"made": len(found)}
 
 
 def declare_report_counts(
@@ -173,15 +173,15 @@ def declare_report_counts(
     [('5 to 9', 9.85)]
     """
     report = (evidence or {}).get("report") or {}
-    counts = [
-        file_sources.DeclaredSource(of, report[name], bands.list_band_names())
-        for name, of in REPORT_COUNTS.items()
+    declared = [
+        file_sources.DeclaredSource(counted, report[name], bands.list_band_names())
+        for name, counted in REPORT_COUNTS.items()
         if name in report
     ]
-    if (made := report.get("made", 1)) > 1:  # it was chosen by what it found
-        among = ("the one that found most", *(f"number {k}" for k in range(2, made + 1)))
-        counts.append(file_sources.DeclaredSource(f"which of {made} reports", among[0], among))
-    return tuple(counts)
+    if (reports := report.get("made", 1)) > 1:  # it was chosen by what it found
+        ranks = ("the one that found most", *(f"number {k}" for k in range(2, reports + 1)))
+        declared.append(file_sources.DeclaredSource(f"which of {reports} reports", ranks[0], ranks))
+    return tuple(declared)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

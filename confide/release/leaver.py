@@ -67,40 +67,44 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     if screened_folder.is_screened_folder(corpus):
         raise ValueError(f"{corpus}: is screened, and its people have pseudonyms; give the corpus")
     registry = text_registry.Registry(text_registry.registry_folder())
-    turns = _count_turns_of_person(corpus, user, registry)
-    held = {"turn": sum(turns), "dialogue": len(turns)}
+    turn_counts = _count_turns_of_person(corpus, user, registry)
+    own_points = {"turn": sum(turn_counts), "dialogue": len(turn_counts)}
 
     text = text_registry.register_text(corpus)
     history = spending.read_history_beside_corpus(corpus, text, registry)
-    every = rate_bounds.with_current_bounds(history).spent()
-    taught = _taught_by_people(every.private)
-    planned = _runs_of_lasting_plans(every.entries)
-    spent = replace(every, entries=tuple(e for e in every.entries if e not in taught))
+    all_spent = rate_bounds.with_current_bounds(history).spent()
+    taught_runs = _taught_by_people(all_spent.private)
+    planned_runs = _runs_of_lasting_plans(all_spent.entries)
+    untaught_runs = tuple(entry for entry in all_spent.entries if entry not in taught_runs)
+    spent = replace(all_spent, entries=untaught_runs)
     assumed = [
         *assumptions.assume_of_earlier_models(spent, text),
         *assumptions.assume_of_earlier_texts(spent.private, text),
         Assumption("one_name"),
     ]
 
-    longest = text_sizes.max_points_per_unit(corpus)["user"]
-    sizes = _points_of(spent, spent.groups("user", longest), held)
-    one = spent.groups("turn", {"turn": 1})
-    last = next((e for e in reversed(spent.private)), None)
-    again = tuple(last.events or ()) if last else ()
+    most_points = text_sizes.max_points_per_unit(corpus)["user"]
+    # Points in a group, for each event: all of the person's, and those of one message.
+    person_points = _points_of(spent, spent.groups("user", most_points), own_points)
+    message_points = spent.groups("turn", {"turn": 1})
+    last_run = next(reversed(spent.private), None)
+    repeated_events = tuple(last_run.events or ()) if last_run else ()
+    events_after = *spent.events, *repeated_events
+    message_points_after = *message_points, *(1 for _ in repeated_events)
     return {
         "schema": "crtlib/leaver/1",
-        **{f"{unit}s": number for unit, number in held.items()},
+        **{f"{unit}s": number for unit, number in own_points.items()},
         "delta": delta,
-        "models": _describe_models(every.entries, spent, sizes, delta),
-        "whole": _guess(spent.events, sizes, delta),
-        "message": _guess(spent.events, one, delta),
-        "unprotected": spent.unprotected_run_count - len(planned),
-        "planned": len(planned),
-        "taught": len(taught),
+        "models": _describe_models(all_spent.entries, spent, person_points, delta),
+        "whole": _guess(spent.events, person_points, delta),
+        "message": _guess(spent.events, message_points, delta),
+        "unprotected": spent.unprotected_run_count - len(planned_runs),
+        "planned": len(planned_runs),
+        "taught": len(taught_runs),
         "plain": sum(e.delta2 > 0 for e in spent.private),
         "again": {
-            "steps": sum(event.steps for event in again),
-            "epsilon": _epsilon((*spent.events, *again), (*one, *(1 for _ in again)), delta),
+            "steps": sum(event.steps for event in repeated_events),
+            "epsilon": _epsilon(events_after, message_points_after, delta),
         },
         "forgotten": registry.count_forgotten_texts(text),
         "struck": spent.excluded_runs,
@@ -120,8 +124,8 @@ def _count_turns_of_person(
     or nobody in the text has it."""
     if not (name := normalise_unit_name(user)):
         raise argument_error("user", "must be the name of a person, and is empty")
-    own = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user in (user, name)]
-    if not own:
+    turn_counts = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user in (user, name)]
+    if not turn_counts:
         elsewhere = (
             "; another text that was read or trained on here has somebody of this name: give that "
             "text or, if it is gone, ingest one message of this person, which finds the models"
@@ -129,86 +133,99 @@ def _count_turns_of_person(
             else ""
         )
         raise argument_error("user", f"nobody in the corpus has this name{elsewhere}")
-    return own
+    return turn_counts
 
 
 def _runs_of_lasting_plans(entries: Sequence[OdometerEntry]) -> list[OdometerEntry]:
     """The runs by a plan whose promise of each secret stands: nothing voids it, and no earlier run
     spent what a plan does not count."""
     return [
-        e
-        for k, e in enumerate(entries)
-        if e.method == PLAN_METHOD
-        and e.void == ()
-        and not any(earlier.spends_past_plans for earlier in entries[:k])
+        entry
+        for i, entry in enumerate(entries)
+        if entry.method == PLAN_METHOD
+        and entry.void == ()
+        and not any(earlier.spends_past_plans for earlier in entries[:i])
     ]
 
 
 def _describe_models(
     entries: Sequence[OdometerEntry],
     spent: spending.SpentBudget,
-    sizes: Sequence[int],
+    person_points: Sequence[int],
     delta: float,
 ) -> list[dict[str, Any]]:
     """A row for each run. One that is in ``spent`` and protects has an epsilon of everything the
-    person wrote; ``sizes`` has the person's points in each event of these runs, in order."""
-    rows, place = [], 0
-    for e in entries:
-        protects = e in spent.private
-        mine: Sequence[int] = ()
-        if protects:
-            mine = sizes[place : place + len(e.events or ())]
-            place += len(mine)
-        rows.append(
-            {"time": e.time[:10], "model": e.model, "method": e.method, "unit": e.unit,
-             "points": max(mine, default=None), "plain": e.delta2 if protects else None}
-            | {"epsilon": _epsilon(e.charged or (), mine, delta) if protects else None}
-        )  # fmt: skip
+    person wrote; ``person_points`` has the person's points in each event of these runs, in
+    order."""
+    rows, next_event = [], 0
+    for entry in entries:
+        row: dict[str, Any] = {
+            "time": entry.time[:10],
+            "model": entry.model,
+            "method": entry.method,
+            "unit": entry.unit,
+            "points": None,
+            "plain": None,
+            "epsilon": None,
+        }
+        if entry in spent.private:
+            run_points = person_points[next_event : next_event + len(entry.events or ())]
+            next_event += len(run_points)
+            row["points"] = max(run_points, default=None)
+            row["plain"] = entry.delta2
+            row["epsilon"] = _epsilon(entry.charged or (), run_points, delta)
+        rows.append(row)
     return rows
 
 
 def _taught_by_people(entries: Sequence[OdometerEntry]) -> list[OdometerEntry]:
     """The runs whose search was taught by people of their text, and those that started from one."""
     taught = [
-        e for e in entries if any(states_kind(sentence, "people_taught") for sentence in e.assumed)
+        entry
+        for entry in entries
+        if any(states_kind(sentence, "people_taught") for sentence in entry.assumed)
     ]
-    for e in entries:  # in order, so a model comes before any that starts from it
-        weights = {x for made in taught for x in (made.model, made.tensors)} - {None}
-        if e not in taught and {e.base, e.base_tensors} & weights:
-            taught.append(e)
+    for entry in entries:  # in order, so a model comes before any that starts from it
+        taught_hashes = {h for run in taught for h in (run.model, run.tensors)} - {None}
+        if entry not in taught and {entry.base, entry.base_tensors} & taught_hashes:
+            taught.append(entry)
     return taught
 
 
 def _points_of(
-    spent: spending.SpentBudget, most: Sequence[int], held: Mapping[str, int]
+    spent: spending.SpentBudget, most_points: Sequence[int], own_points: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """For each event, how many of its points belong to this person: as counted in this text, or for
-    another text the ``most`` that anybody has there."""
-    runs = [e for e in spent.private for _ in e.events or ()]
+    """For each event, how many of its points belong to this person: as counted in this text, by
+    unit, or for another text the ``most_points`` that anybody has there."""
+    run_of_event = [entry for entry in spent.private for _ in entry.events or ()]
+    points = []
+    for entry, most in zip(run_of_event, most_points, strict=True):
+        is_this_text = entry.corpus == spent.corpus_sha256
+        points.append(min(most, own_points.get(entry.unit, 1)) if is_this_text else most)
+    return tuple(points)
 
-    def own(e: OdometerEntry, bound: int) -> int:
-        return min(bound, held.get(e.unit, 1)) if e.corpus == spent.corpus_sha256 else bound
 
-    return tuple(own(e, bound) for e, bound in zip(runs, most, strict=True))
-
-
-def _epsilon(events: Sequence[SampledGaussian], sizes: Sequence[int], delta: float) -> float | str:
+def _epsilon(
+    events: Sequence[SampledGaussian], person_points: Sequence[int], delta: float
+) -> float | str:
     if not events:
         return 0.0
     return round_bound_up(
         privacy_cost.epsilon(
-            events, delta=delta, neighbouring_relation="replace", group=tuple(sizes)
+            events, delta=delta, neighbouring_relation="replace", group=tuple(person_points)
         )
     )
 
 
-def _guess(events: Sequence[SampledGaussian], sizes: Sequence[int], delta: float) -> dict[str, Any]:
-    gained = guess_bounds.guess_advantage(
+def _guess(
+    events: Sequence[SampledGaussian], person_points: Sequence[int], delta: float
+) -> dict[str, Any]:
+    advantage = guess_bounds.guess_advantage(
         tuple(events), copies=1, trace_rate=1.0, neighbouring_relation="replace",
-        group=tuple(sizes),
+        group=tuple(person_points),
     )  # fmt: skip
-    right = round_chance_up(guess_bounds.right_guess_rate(gained))
-    return {"epsilon": _epsilon(events, sizes, delta), "right_guess": right}
+    right_guess = round_chance_up(guess_bounds.right_guess_rate(advantage))
+    return {"epsilon": _epsilon(events, person_points, delta), "right_guess": right_guess}
 
 
 def render_leaver_page(facts: Mapping[str, Any]) -> str:
@@ -219,30 +236,31 @@ def render_leaver_page(facts: Mapping[str, Any]) -> str:
 
 def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     """The lines that ``crtlib leaver`` prints."""
-    models, bare, taught = facts["models"], facts["unprotected"], facts["taught"]
+    models, unprotected, taught = facts["models"], facts["unprotected"], facts["taught"]
     planned = facts["planned"]
-    noisy = len(models) - bare - taught - planned
+    noisy = len(models) - unprotected - taught - planned
     messages = count_of(facts["turns"], "message", "messages")
     lines = [f"{messages} in {count_of(facts['dialogues'], 'conversation', 'conversations')}"]
     if not models:
-        which = " except struck ones" if facts["struck"] else ""
+        exception = " except struck ones" if facts["struck"] else ""
         lines.append(
-            f"no model{which} is known here that has read this text, or another text of its people"
+            f"no model{exception} is known here that has read this text, or another text of its "
+            "people"
         )
     if noisy:
-        whole, one = facts["whole"], facts["message"]
+        whole, message = facts["whole"], facts["message"]
         lines.append(
             f"{noisy} trained with noise: epsilon {whole['epsilon']} of all of them together, "
             f"right guesses at most {100 * whole['right_guess']:.4g} of 100; of one message "
-            f"{one['epsilon']}, {100 * one['right_guess']:.4g} (delta {facts['delta']:g})"
+            f"{message['epsilon']}, {100 * message['right_guess']:.4g} (delta {facts['delta']:g})"
         )
     if facts["plain"]:
         lines.append(
             f"{facts['plain']} of them may have learned without noise what a search left plain: "
             "nothing is promised about such messages"
         )
-    if bare:
-        lines.append(f"{bare} trained without protection, or void: nothing is promised")
+    if unprotected:
+        lines.append(f"{unprotected} trained without protection, or void: nothing is promised")
     if planned:
         lines.append(
             f"{planned} trained by a plan: the certificate promises something about each secret in "
@@ -257,7 +275,7 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"trained once more without this person, with the {facts['again']['steps']:,} steps, "
             "the noise and the sampling of the last of those with noise: by these alone, of one "
-            f"message of everybody else, epsilon {one['epsilon']} becomes "
+            f"message of everybody else, epsilon {message['epsilon']} becomes "
             f"{facts['again']['epsilon']}; of fewer messages these are others"
         )
     if facts["assumed"]:

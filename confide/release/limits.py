@@ -37,16 +37,17 @@ LIMITS_IN_PERCENT = ("guess", "missed", "value")
 
 
 def _parse_limit(text: str) -> tuple[str, Decimal]:
-    found = re.fullmatch(r"\s*(\w+)\s*<=\s*([0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?)\s*(%?)\s*", text)
-    name = found[1] if found else ""
-    if not found or name not in LIMIT_NAMES or (found[3] and name.startswith(("epsilon", "delta"))):
+    """The name and the number of a limit, in percent for :data:`LIMITS_IN_PERCENT`."""
+    match = re.fullmatch(r"\s*(\w+)\s*<=\s*([0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?)\s*(%?)\s*", text)
+    name = match[1] if match else ""
+    if not match or name not in LIMIT_NAMES or (match[3] and name.startswith(("epsilon", "delta"))):
         raise argument_error(
             "require",
             f"{text!r} must be NAME <= NUMBER, such as 'public <= 1%' or 'guess <= 55'; a name is "
             f"one of {', '.join(LIMIT_NAMES)}",
         )
-    number = Decimal(found[2])
-    return name, number / 100 if found[3] and name not in LIMITS_IN_PERCENT else number
+    number = Decimal(match[2])
+    return name, number / 100 if match[3] and name not in LIMITS_IN_PERCENT else number
 
 
 def _certified_bound(certificate: Mapping[str, Any], name: str) -> Decimal | None:
@@ -90,8 +91,8 @@ def _bound_of_guesses(certificate: Mapping[str, Any], name: str) -> float | None
     if name == "value":
         rows = certificate["value_guess"]
     else:
-        every = certificate.get("guarantee", {}).get("kind") == "dp"
-        who = "missed" if every or name == "missed" else "random"
+        protects_every_message = certificate.get("guarantee", {}).get("kind") == "dp"
+        who = "missed" if protects_every_message or name == "missed" else "random"
         rows = [row for row in certificate["right_guess"] if row["who"] == who]
     return max((row["at_most"] for row in rows), default=None)
 
@@ -108,12 +109,14 @@ def judge_limits(certificate: Mapping[str, Any], limits: Sequence[str]) -> list[
     Raises:
         ValueError: For anything that is not such a limit.
     """
-    out = []
+    judgements = []
     for text in limits:
-        name, most = _parse_limit(text)
-        found = _certified_bound(certificate, name) if certificate["verdict"] == "holds" else None
-        told = None if found is None else float(found)
-        assert told is None or math.isfinite(told)
-        out.append({"limit": " ".join(text.split()), "certified": told,
-                    "met": found is not None and found <= most})  # fmt: skip
-    return out
+        name, limit = _parse_limit(text)
+        bound = None
+        if certificate["verdict"] == "holds":
+            bound = _certified_bound(certificate, name)
+        certified = None if bound is None else float(bound)
+        assert certified is None or math.isfinite(certified)
+        is_met = bound is not None and bound <= limit
+        judgements.append({"limit": " ".join(text.split()), "certified": certified, "met": is_met})
+    return judgements

@@ -108,21 +108,21 @@ class DocumentStore(Sequence[Document]):
 
     def extend(self, documents: Iterable[Document]) -> None:
         """Append documents."""
-        rows = ((json.dumps(d),) for d in documents)
+        rows = ((json.dumps(document),) for document in documents)
         self._rows.executemany("insert into texts values (?)", rows)
 
     def __len__(self) -> int:
         return int(self._rows.execute("select max(rowid) from texts").fetchone()[0] or 0)
 
     def __getitem__(self, index: Any) -> Any:
-        place = range(len(self))[index] + 1
-        return next(self._some("where rowid = ?", place))
+        row_number = range(len(self))[index] + 1
+        return next(self._some("where rowid = ?", row_number))
 
     def __iter__(self) -> Iterator[Document]:
         return self._some("order by rowid")
 
-    def _some(self, which: str, *values: int) -> Iterator[Document]:
-        for (text,) in self._rows.execute(f"select document from texts {which}", values):
+    def _some(self, clause: str, *values: int) -> Iterator[Document]:
+        for (text,) in self._rows.execute(f"select document from texts {clause}", values):
             user, identity, tokens, secrets = json.loads(text)
             yield Document(user, identity, tokens, tuple(map(tuple, secrets)))
 
@@ -146,19 +146,24 @@ def tokenise_documents(points: Sequence[Point], tokenizer: AnyTokenizer) -> tupl
     """
     if any(not p.user for p in points):
         raise ValueError(NO_USER_MESSAGE)
-    out = []
-    coded = copy_backend_tokenizer(tokenizer).encode_batch(
+    documents = []
+    encodings = copy_backend_tokenizer(tokenizer).encode_batch(
         [p.text for p in points], add_special_tokens=False
     )
-    for point, e in zip(points, coded, strict=True):
-        spans = []
-        for s in point.secrets:
-            inside = [i for i, (a, b) in enumerate(e.offsets) if a < s.end and s.start < b]
-            if inside:
-                spans.append((s.kind, inside[0], inside[-1] + 1))
-        if e.ids:
-            out.append(Document(sys.intern(str(point.user)), point.id, e.ids, tuple(spans)))
-    return tuple(out)
+    for point, encoding in zip(points, encodings, strict=True):
+        token_spans = []
+        for secret in point.secrets:
+            touched_tokens = [
+                i
+                for i, (start, end) in enumerate(encoding.offsets)
+                if start < secret.end and secret.start < end
+            ]
+            if touched_tokens:
+                token_spans.append((secret.kind, touched_tokens[0], touched_tokens[-1] + 1))
+        if encoding.ids:
+            user = sys.intern(str(point.user))
+            documents.append(Document(user, point.id, encoding.ids, tuple(token_spans)))
+    return tuple(documents)
 
 
 def score_documents(
@@ -173,22 +178,28 @@ def score_documents(
     :func:`crtlib.models.scoring.token_scores`."""
     if isinstance(model, nn.Module):
         model = partial(scoring.token_scores, model, device=device)
-    texts, place = deduplicate_texts(documents, bos)
-    lead = [] if bos is not None else [0]
+    texts, text_of_document = deduplicate_texts(documents, bos)
+    unscored_tokens = 0 if bos is not None else 1  # the first one, which then has no context
+    no_logprob = np.full(unscored_tokens, np.nan)
+    no_rank = np.full(unscored_tokens, NO_CONTEXT_RANK)
     logprobs, ranks = model(texts)
-    logprobs = [np.concatenate([np.full(len(lead), np.nan), x]) for x in logprobs]
-    ranks = [np.concatenate([np.full(len(lead), NO_CONTEXT_RANK), x]) for x in ranks]
-    return TokenScores([logprobs[i] for i in place], [ranks[i] for i in place])
+    logprobs = [np.concatenate([no_logprob, scored]) for scored in logprobs]
+    ranks = [np.concatenate([no_rank, scored]) for scored in ranks]
+    return TokenScores(
+        [logprobs[i] for i in text_of_document], [ranks[i] for i in text_of_document]
+    )
 
 
 def deduplicate_texts(
     documents: Sequence[Document], bos: int | None
 ) -> tuple[list[list[int]], list[int]]:
     """Return the distinct texts, with BOS, and for each document the index of its text."""
-    seen: dict[tuple[int, ...], int] = {}
-    place = [seen.setdefault(tuple(d.tokens), len(seen)) for d in documents]
-    start = [] if bos is None else [bos]
-    return [[*start, *text] for text in seen], place
+    text_numbers: dict[tuple[int, ...], int] = {}
+    text_of_document = [
+        text_numbers.setdefault(tuple(d.tokens), len(text_numbers)) for d in documents
+    ]
+    prefix = [] if bos is None else [bos]
+    return [[*prefix, *text] for text in text_numbers], text_of_document
 
 
 class ScoredPoints(NamedTuple):
@@ -212,14 +223,14 @@ def score_points(
     """Score the points with :func:`score_documents`. With ``own_words``, tokens of the template
     around them do not count; with ``start``, each is read after the token that begins a text, if
     there is one."""
-    texts = tokenise_documents(points, tokenizer)
+    documents = tokenise_documents(points, tokenizer)
     scores = score_documents(
-        model, texts, bos=bos_id_of(tokenizer) if start else None, device=device
+        model, documents, bos=bos_id_of(tokenizer) if start else None, device=device
     )
-    masks = [np.ones(len(d.tokens), dtype=bool) for d in texts]
+    masks = [np.ones(len(d.tokens), dtype=bool) for d in documents]
     if own_words:
         masks = [mask for mask in mark_spoken_tokens(points, tokenizer) if len(mask)]
-    return ScoredPoints(texts, scores, masks, len(points) - len(texts))
+    return ScoredPoints(documents, scores, masks, len(points) - len(documents))
 
 
 # --------------------------------------------------------------------------- the report
@@ -246,37 +257,41 @@ def find_runs(
     """
     for name, value in (("top_k", k), ("min_length", min_length)):
         check_allowed(name, value, value >= 1, "at least 1")
-    sizes = np.array([len(d.tokens) for d in documents])
-    first = np.cumsum(sizes) - sizes
-    guessed = np.concatenate([np.asarray(r) < k for r in scores.ranks])
+    # All documents are laid end to end. A run begins at a guessed token that is the first of its
+    # document or that follows a token not guessed, and ends likewise.
+    token_counts = np.array([len(d.tokens) for d in documents])  # (documents,)
+    first_token = np.cumsum(token_counts) - token_counts  # (documents,)
+    is_guessed = np.concatenate([np.asarray(ranks) < k for ranks in scores.ranks])  # (tokens,)
     if answered is not None:
-        guessed &= np.concatenate(answered)
-    heads = np.isin(np.arange(len(guessed) + 1), np.append(first, len(guessed)))
-    begin = np.flatnonzero(guessed & (heads[:-1] | ~np.append(False, guessed[:-1])))
-    end = np.flatnonzero(guessed & (heads[1:] | ~np.append(guessed[1:], False))) + 1
-    keep = end - begin >= min_length
+        is_guessed &= np.concatenate(answered)
+    tokens = len(is_guessed)
+    is_first = np.isin(np.arange(tokens + 1), np.append(first_token, tokens))  # (tokens + 1,)
+    run_start = np.flatnonzero(is_guessed & (is_first[:-1] | ~np.append(False, is_guessed[:-1])))
+    run_end = np.flatnonzero(is_guessed & (is_first[1:] | ~np.append(is_guessed[1:], False))) + 1
+    is_kept = run_end - run_start >= min_length  # (runs,), as all that follows
     if not flush:
-        keep &= ~heads[end]
-    begin, end = begin[keep], end[keep]
-    index = np.searchsorted(first, begin, side="right") - 1
-    perplexity = _run_perplexities(scores.logprobs, begin, end)
-    other = np.full(len(begin), np.nan)
+        is_kept &= ~is_first[run_end]
+    run_start, run_end = run_start[is_kept], run_end[is_kept]
+    document_index = np.searchsorted(first_token, run_start, side="right") - 1
+    perplexity = _run_perplexities(scores.logprobs, run_start, run_end)
+    public_perplexity = np.full(len(run_start), np.nan)
     if public:
-        other = _run_perplexities(public.logprobs, begin, end)
-    start, length = begin - first[index], end - begin
-    secret_tokens, kinds = _count_secret_tokens(documents, first, begin, end)
-    rows = zip(index.tolist(), start.tolist(), length.tolist(), strict=True)
+        public_perplexity = _run_perplexities(public.logprobs, run_start, run_end)
+    start_in_document, length = run_start - first_token[document_index], run_end - run_start
+    secret_tokens, kinds = _count_secret_tokens(documents, first_token, run_start, run_end)
+    rows = zip(document_index.tolist(), start_in_document.tolist(), length.tolist(), strict=True)
+    run_tokens = [tuple(documents[i].tokens[start : start + n]) for i, start, n in rows]
     return pd.DataFrame(
         {
-            "user": [documents[i].user for i in index],
-            "document": [documents[i].id for i in index],
-            "index": index,
-            "start": start,
+            "user": [documents[i].user for i in document_index],
+            "document": [documents[i].id for i in document_index],
+            "index": document_index,
+            "start": start_in_document,
             "length": length,
-            "tokens": [tuple(documents[i].tokens[a : a + n]) for i, a, n in rows],
+            "tokens": run_tokens,
             "perplexity": perplexity,
-            "public_perplexity": other,
-            "ratio": other / perplexity,
+            "public_perplexity": public_perplexity,
+            "ratio": public_perplexity / perplexity,
             "secret_tokens": secret_tokens,
             "kinds": pd.Series(kinds, dtype=object),
         }
@@ -284,31 +299,40 @@ def find_runs(
 
 
 def _run_perplexities(
-    logprobs: Sequence[np.ndarray], begin: np.ndarray, end: np.ndarray
+    logprobs: Sequence[np.ndarray], run_start: np.ndarray, run_end: np.ndarray
 ) -> np.ndarray:
     """The perplexity of each run, ``(runs,)``; infinite if the model excludes one of its tokens."""
-    if not len(begin):
+    if not len(run_start):
         return np.empty(0)
-    row, edges = np.concatenate([*logprobs, [0.0]]), np.stack([begin, end], 1).ravel()
+    all_logprobs = np.concatenate([*logprobs, [0.0]])  # one more, so that a run may end at the end
+    edges = np.stack([run_start, run_end], 1).ravel()  # every second sum is that of a run
     with np.errstate(over="ignore"):
-        return np.exp(-(np.add.reduceat(row, edges)[::2] / (end - begin)))
+        return np.exp(-(np.add.reduceat(all_logprobs, edges)[::2] / (run_end - run_start)))
 
 
 def _count_secret_tokens(
-    documents: Sequence[Document], first: np.ndarray, begin: np.ndarray, end: np.ndarray
+    documents: Sequence[Document],
+    first_token: np.ndarray,
+    run_start: np.ndarray,
+    run_end: np.ndarray,
 ) -> tuple[np.ndarray, list[tuple[str, ...]]]:
     """For each run, how many of its tokens are part of a labelled secret, and the kinds of the
     secrets that lie entirely inside it."""
-    secret = np.zeros(sum(len(d.tokens) for d in documents) + 1, dtype=np.int64)
-    kinds: list[tuple[str, ...]] = [()] * len(begin)
-    for place, d in zip(first.tolist(), documents, strict=True):
-        for kind, a, b in d.secrets:
-            secret[place + a + 1 : place + b + 1] = 1
-            row = int(np.searchsorted(begin, place + a, side="right")) - 1
-            if row >= 0 and end[row] >= place + b:
-                kinds[row] = (*kinds[row], kind)
-    before = np.cumsum(secret)
-    return before[end] - before[begin], kinds
+    is_secret = np.zeros(
+        sum(len(d.tokens) for d in documents) + 1, dtype=np.int64
+    )  # [t]: token t-1
+    kinds: list[tuple[str, ...]] = [()] * len(run_start)
+    for offset, document in zip(first_token.tolist(), documents, strict=True):
+        for kind, start_in_document, end_in_document in document.secrets:
+            start, end = offset + start_in_document, offset + end_in_document
+            is_secret[start + 1 : end + 1] = 1
+            run = (
+                int(np.searchsorted(run_start, start, side="right")) - 1
+            )  # the last to begin by then
+            if run >= 0 and run_end[run] >= end:
+                kinds[run] = (*kinds[run], kind)
+    secret_tokens_before = np.cumsum(is_secret)  # [t]: among the tokens before t
+    return secret_tokens_before[run_end] - secret_tokens_before[run_start], kinds
 
 
 def sequence_features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
@@ -323,17 +347,17 @@ def sequence_features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.D
     users have, then by ratio, then by rarity (how seldom W's tokens occur in the documents),
     because a long run of everyday words is no secret.
     """
-    number, first = pd.factorize(runs.tokens)
+    sequence_number, sequences = pd.factorize(runs.tokens)
     counts = count_sequences(
-        list(first), (d.tokens for d in documents), (d.user for d in documents)
+        list(sequences), (d.tokens for d in documents), (d.user for d in documents)
     )
-    seen = Counter(token for d in documents for token in d.tokens)
+    token_counts = Counter(token for d in documents for token in d.tokens)
     contexts = pd.Series([*zip(runs["index"], runs.start, strict=True)], dtype=object)
-    groups = runs.assign(context=contexts).groupby(number)
+    groups = runs.assign(context=contexts).groupby(sequence_number)
     table = pd.DataFrame(
         {
-            "tokens": pd.Series(list(first), dtype=object),
-            "length": np.array([len(w) for w in first], dtype=np.int64),
+            "tokens": pd.Series(list(sequences), dtype=object),
+            "length": np.array([len(sequence) for sequence in sequences], dtype=np.int64),
             "total_in_s": groups.size(),
             "users_in_s": groups.user.nunique(),
             "total_in_d": counts.total,
@@ -346,9 +370,9 @@ def sequence_features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.D
             "kinds": [tuple(sorted(set().union(*kinds))) for kinds in groups.kinds.agg(list)],
         }
     )
-    commonness = [np.mean([np.log(seen[token]) for token in w]) for w in first]
-    secret, users = table.secret_tokens > 0, table.users_in_d
-    order = np.lexsort(np.array([commonness, -table.ratio, users, ~secret], dtype=float))
+    commonness = [np.mean([np.log(token_counts[token]) for token in seq]) for seq in sequences]
+    has_secret, users = table.secret_tokens > 0, table.users_in_d
+    order = np.lexsort(np.array([commonness, -table.ratio, users, ~has_secret], dtype=float))
     return table.iloc[order].reset_index(drop=True)
 
 
@@ -484,8 +508,9 @@ def measure_leakage(
     check_leakage_models(model, tokenizer, k=k, public=public)
     reading = score_points(model, tokenizer, points, own_words=own_words, device=device)
     if public is not None:
-        other = score_documents(public, reading.documents, bos=bos_id_of(tokenizer), device=device)
-        reading = reading._replace(public=other)
+        bos = bos_id_of(tokenizer)
+        public_scores = score_documents(public, reading.documents, bos=bos, device=device)
+        reading = reading._replace(public=public_scores)
     return measure_leakage_of_chunks(
         model, tokenizer, [reading], k=k, flush=flush, min_length=min_length
     )
@@ -507,32 +532,41 @@ def measure_leakage_of_chunks(
     extended, and scores are discarded, so that memory holds only one chunk and the runs. Raises
     ``ValueError`` if no text has a token.
     """
-    begin, limit = bos_id_of(tokenizer) is not None, interface.context_length(model)
+    bos_tokens = int(bos_id_of(tokenizer) is not None)
+    max_tokens = interface.context_length(model) or math.inf
     texts: Any = [] if into is None else into
     scores: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     tables: list[pd.DataFrame] = []
-    seen: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for what is guessed often
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for what is guessed often
     counts = Counter[str]()
-    for documents, its, answered, empty, public in chunks:
+    for documents, chunk_scores, answered, empty, public in chunks:
         counts["empty"] += empty
         counts["compared"] += public is not None
         if not documents:
             continue
-        runs = find_runs(documents, its, k=k, public=public, flush=flush, min_length=min_length,
-                         answered=answered)  # fmt: skip
-        runs["tokens"] = pd.Series([seen.setdefault(t, t) for t in runs.tokens], dtype=object)
+        runs = find_runs(
+            documents,
+            chunk_scores,
+            k=k,
+            public=public,
+            flush=flush,
+            min_length=min_length,
+            answered=answered,
+        )
+        run_tokens = [shared.setdefault(tokens, tokens) for tokens in runs.tokens]
+        runs["tokens"] = pd.Series(run_tokens, dtype=object)
         tables.append(runs.assign(index=runs["index"] + len(texts)))
         texts.extend(documents)
         if into is None:
-            scores[0].extend(its.logprobs)
-            scores[1].extend(its.ranks)
-        ranks = np.concatenate(its.ranks)
+            scores[0].extend(chunk_scores.logprobs)
+            scores[1].extend(chunk_scores.ranks)
+        ranks = np.concatenate(chunk_scores.ranks)
         counts["right"] += int((ranks < k).sum())
         counts["asked"] += int((ranks != NO_CONTEXT_RANK).sum())
-        counts["windowed"] += sum(len(d.tokens) + begin > (limit or math.inf) for d in documents)
+        counts["windowed"] += sum(bos_tokens + len(d.tokens) > max_tokens for d in documents)
     if not tables:
         raise ValueError(NO_TEXT_MESSAGE)
-    runs = pd.concat([t for t in tables if len(t)] or tables[:1], ignore_index=True)
+    runs = pd.concat([table for table in tables if len(table)] or tables[:1], ignore_index=True)
     tables.clear()
     return LeakageReport(
         texts,
@@ -573,24 +607,28 @@ def choose_template(
     by ``MIN_LOSS_GAIN_NATS`` on average, and lower in ``MIN_BETTER_TEXTS_SHARE`` of the texts, at
     level ``SIGN_TEST_LEVEL`` of a sign test.
     """
-    every = templates.CANDIDATE_TEMPLATES | ({used.name: used} if used else {})
-    some = _sample_dialogues(corpus, unit)
-    each, words = {}, Counter[int]()
-    for name, template in every.items():
-        points = templates.render_points(some, unit, template)
+    templates_by_name = templates.CANDIDATE_TEMPLATES | ({used.name: used} if used else {})
+    sample = _sample_dialogues(corpus, unit)
+    point_losses, word_counts = {}, Counter[int]()
+    for name, template in templates_by_name.items():
+        points = templates.render_points(sample, unit, template)
         reading = score_points(model, tokenizer, points, own_words=True, device=device)
-        each[name] = _mean_point_losses(reading, points)
+        point_losses[name] = _mean_point_losses(reading, points)
         if name == "plain":
-            words.update(token for d in reading.documents for token in d.tokens)
-    if not words:
+            word_counts.update(token for d in reading.documents for token in d.tokens)
+    if not word_counts:
         raise ValueError(NO_TEXT_MESSAGE)
-    losses = {name: float(np.nanmean(x)) for name, x in each.items()}
+    losses = {name: float(np.nanmean(x)) for name, x in point_losses.items()}
     ranked = sorted(losses, key=lambda name: losses[name])
     first = used.name if used else ranked[0]
-    best = next((name for name in ranked if _is_easier_to_read(each[first] - each[name])), first)
-    shown = {name: round(x, 1) for name, x in losses.items()}
-    facts: dict[str, Any] = {"template": {"used": first, "best": best, "losses": shown}}
-    if min(losses.values()) > scipy.stats.entropy(list(words.values())):
+    best = first
+    for name in ranked:
+        if _is_easier_to_read(point_losses[first] - point_losses[name]):
+            best = name
+            break
+    rounded_losses = {name: round(loss, 1) for name, loss in losses.items()}
+    facts: dict[str, Any] = {"template": {"used": first, "best": best, "losses": rounded_losses}}
+    if min(losses.values()) > scipy.stats.entropy(list(word_counts.values())):
         facts["warning"] = "this text looks unlike what the model was trained on"
     elif best != first:
         facts["warning"] = (
@@ -614,10 +652,11 @@ def _is_easier_to_read(gain: np.ndarray) -> bool:
 
 def _sample_dialogues(corpus: Corpus, unit: str) -> Corpus:
     """Dialogues spread evenly over the corpus, with about ``TEMPLATE_SAMPLE_TEXTS`` texts."""
-    each = 1.0
+    texts_per_dialogue = 1.0
     if unit == "turn":
-        each = max(1.0, sum(len(d.turns) for d in corpus.dialogues) / max(1, len(corpus)))
-    count = min(len(corpus), int(np.ceil(TEMPLATE_SAMPLE_TEXTS / each)))
+        turns = sum(len(dialogue.turns) for dialogue in corpus.dialogues)
+        texts_per_dialogue = max(1.0, turns / max(1, len(corpus)))
+    count = min(len(corpus), int(np.ceil(TEMPLATE_SAMPLE_TEXTS / texts_per_dialogue)))
     picked = set(np.linspace(0, len(corpus) - 1, count).astype(int).tolist())
     return replace(
         corpus, dialogues=tuple(d for i, d in enumerate(corpus.dialogues) if i in picked)
@@ -627,8 +666,12 @@ def _sample_dialogues(corpus: Corpus, unit: str) -> Corpus:
 def _mean_point_losses(reading: ScoredPoints, points: Sequence[Point]) -> np.ndarray:
     """The mean loss of each point's own tokens; NaN if none has a context."""
     rows = zip(reading.documents, reading.scores.logprobs, reading.answered, strict=True)
-    own = {d.id: logprobs[mask] for d, logprobs, mask in rows}
-    losses = {name: -np.nanmean(x) for name, x in own.items() if np.isfinite(x).any()}
+    logprobs_by_id = {d.id: logprobs[mask] for d, logprobs, mask in rows}
+    losses = {
+        point_id: -np.nanmean(own_logprobs)
+        for point_id, own_logprobs in logprobs_by_id.items()
+        if np.isfinite(own_logprobs).any()
+    }
     return np.array([losses.get(p.id, np.nan) for p in points])
 
 
@@ -653,8 +696,8 @@ def scan_beginnings(
     for name, points, start in list_beginnings(corpus, unit, used):
         reading = score_points(scorer, tokenizer, points, own_words=True, start=start)
         for row in zip(reading.documents, *reading.scores, reading.answered, strict=True):
-            document, _, likelier, mask = row
-            right = int((likelier[mask] < k).sum())
+            document, _, ranks_of_text, mask = row
+            right = int((ranks_of_text[mask] < k).sum())
             if document.id not in best or right > best[document.id][0]:
                 best[document.id] = right, name, row
     columns = zip(*(row for *_, row in best.values()), strict=True)
@@ -668,18 +711,22 @@ def list_beginnings(
 ) -> list[tuple[str, tuple[Point, ...], bool]]:
     """Each beginning: its name, the texts under it, and whether the start token comes first."""
     plain = templates.render_points(corpus, unit, templates.PLAIN_TEMPLATE)
-    every = {used.name: used} | templates.CANDIDATE_TEMPLATES
-    out = [(name, templates.render_points(corpus, unit, t), True) for name, t in every.items()]
-    out.append(("nothing", plain, False))
+    templates_by_name = {used.name: used} | templates.CANDIDATE_TEMPLATES
+    beginnings = [
+        (name, templates.render_points(corpus, unit, template), True)
+        for name, template in templates_by_name.items()
+    ]
+    beginnings.append(("nothing", plain, False))
     if unit == "turn":
-        after = []
-        for d in corpus.dialogues:
-            for i in range(len(d.turns)):
-                pair = templates.render_point(
-                    d, d.turns[max(0, i - 1) : i + 1], f"{d.id}/{i}", used
+        points_after_turn = []
+        for dialogue in corpus.dialogues:
+            for number in range(len(dialogue.turns)):
+                turns = dialogue.turns[max(0, number - 1) : number + 1]
+                pair = templates.render_point(dialogue, turns, f"{dialogue.id}/{number}", used)
+                last_span = pair.spoken_spans[-1]
+                own_secrets = tuple(s for s in pair.secrets if s.start >= last_span[0])
+                points_after_turn.append(
+                    replace(pair, secrets=own_secrets, spoken_spans=(last_span,))
                 )
-                last = pair.spoken_spans[-1]
-                own = tuple(s for s in pair.secrets if s.start >= last[0])
-                after.append(replace(pair, secrets=own, spoken_spans=(last,)))
-        out.append(("the turn before", tuple(after), True))
-    return out
+        beginnings.append(("the turn before", tuple(points_after_turn), True))
+    return beginnings
