@@ -188,36 +188,53 @@ class Lstm(RecurrentLayer):
         return out[lengths, rows], cells[lengths, rows]
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> GradientPairs:
+        # A step is c = f c0 + i g and h = o tanh(c), from the cell c0 and the output before it.
+        # Let dh be the gradient of h, and dc that of c from the steps after it alone. By the chain
+        # rule each of the five gradients that a step hands on is dh times one number, the slope
+        # through h, and dc times another:
+        #   of the pre-activation of o   dh tanh(c) o (1 - o)
+        #   of that of i                (dc + dh o (1 - tanh(c)^2)) g i (1 - i)
+        #   of that of f                (dc + dh o (1 - tanh(c)^2)) c0 f (1 - f)
+        #   of that of g                (dc + dh o (1 - tanh(c)^2)) i (1 - g^2)
+        #   of c0                       (dc + dh o (1 - tanh(c)^2)) f
+        # The gradient of the output before the step is that of the four gates times their weights.
+        # All slopes of a chunk of steps are made at once; only the sums go from step to step.
         gates, cells, tanhs, out = saved
         time, batch, n = tanhs.shape
-        w_h = self.weight[:, self.inputs :]
-        d_all = gates.new_empty(batch, time, 5, n)  # of each step by o, i, f, g and the cell before
+        w_h = self.weight[:, self.inputs :]  # (4 n, n)
+        d_all = gates.new_empty(batch, time, 5, n)  # by o, i, f, g and the cell before each step
         d_out = F.pad(grad.transpose(0, 1), (0, 0, 0, 0, 1, 0))  # [t] is before step t
-        d_cell = torch.zeros_like(cells[0, :, None])
+        d_cell = torch.zeros_like(cells[0, :, None])  # (batch, 1, n), after the last step
         for steps in _step_chunks(gates):
-            o, i, f, g = (x[steps] for x in gates.split(n, dim=2))
+            o, i, f, g = (gate[steps] for gate in gates.split(n, dim=2))  # each (steps, batch, n)
             tanh = tanhs[steps]
-            by_gates = (
-                SIGMOID_BACKWARD(g, i),
-                SIGMOID_BACKWARD(cells[:-1][steps], f),
-                TANH_BACKWARD(i, g),
-            )
-            by_cell = torch.stack([*by_gates, f], dim=2)
-            by_out = TANH_BACKWARD(o, tanh)[:, :, None] * by_cell  # through the cell
-            by_out = torch.cat([SIGMOID_BACKWARD(tanh, o)[:, :, None], by_out], dim=2)
-            d_steps = d_all.transpose(0, 1)[steps]
-            views = d_steps, d_steps[:, :, 1:], d_steps[:, :, 4:], d_steps[:, :, :4].flatten(2)
-            around = d_out[:-1][steps], d_out[1:][steps, :, None]
+            i_slope = SIGMOID_BACKWARD(g, i)
+            f_slope = SIGMOID_BACKWARD(cells[:-1][steps], f)
+            g_slope = TANH_BACKWARD(i, g)
+            cell_slopes = torch.stack([i_slope, f_slope, g_slope, f], dim=2)
+            out_slopes = TANH_BACKWARD(o, tanh)[:, :, None] * cell_slopes  # through the cell
+            out_slopes = torch.cat([SIGMOID_BACKWARD(tanh, o)[:, :, None], out_slopes], dim=2)
+            d_steps = d_all.transpose(0, 1)[steps]  # (steps, batch, 5, n), written in place
             for (
-                d_out_before,
-                d_out_after,
-                d_step,
-                d_through_cell,
-                d_cell_before,
-                d_gates,
-                out_slope,
-                cell_slope,
-            ) in _unbind_steps(*around, *views, by_out, by_cell, backwards=True):
+                d_out_before,  # (batch, n)
+                d_out_after,  # (batch, 1, n)
+                d_step,  # (batch, 5, n), of which the next three are parts
+                d_through_cell,  # (batch, 4, n): i, f, g and the cell before
+                d_cell_before,  # (batch, 1, n)
+                d_gates,  # (batch, 4 n)
+                out_slope,  # (batch, 5, n)
+                cell_slope,  # (batch, 4, n)
+            ) in _unbind_steps(
+                d_out[:-1][steps],
+                d_out[1:][steps, :, None],
+                d_steps,
+                d_steps[:, :, 1:],
+                d_steps[:, :, 4:],
+                d_steps[:, :, :4].flatten(2),
+                out_slopes,
+                cell_slopes,
+                backwards=True,
+            ):
                 torch.mul(d_out_after, out_slope, out=d_step)
                 d_through_cell.addcmul_(d_cell, cell_slope)
                 d_cell = d_cell_before
@@ -276,29 +293,38 @@ class Gru(RecurrentLayer):
         return out, (gates, to_reset, before)
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> GradientPairs:
-        gates, recurrent, out = saved
+        # A step is new = tanh(n_x + r n_h) and h = (1 - z) new + z h0. h0 is the output before it,
+        # n_x comes from the input and n_h from h0. Each gradient that the step hands on is that
+        # of h times a slope: of n_x (1 - z)(1 - new^2), of n_h the same times r, and so on. For
+        # h0 there is z and, with the weights, what r, z and n_h get.
+        gates, to_reset, out = saved  # r, z, new (time, batch, 3 n); n_h; [t] is before step t
         n = self.size
         time, batch, _ = gates.shape
-        # For each step the gradients of n, r, z by x, of n by h (r and z are shared), and of h.
+        # For each step the gradients of n_x, r, z, n_h, and of h0 through z.
         d_all = gates.new_empty(batch, time, 5, n)
         d_out = F.pad(grad.transpose(0, 1), (0, 0, 0, 0, 1, 0))  # [t] is before step t
         for steps in _step_chunks(gates):
-            r, z, new = (x[steps] for x in gates.split(n, dim=2))
-            by_new = (1 - z) * (1 - new * new)
-            by_r = by_new * recurrent[steps] * (r * (1 - r))
-            by_z = (out[:-1][steps] - new) * (z * (1 - z))
-            slopes = torch.stack([by_new, by_r, by_z, by_new * r, z], dim=2)
-            d_steps = d_all.transpose(0, 1)[steps]
-            views = d_out[:-1][steps], d_out[1:][steps, :, None], d_steps
+            r, z, new = (gate[steps] for gate in gates.split(n, dim=2))  # each (steps, batch, n)
+            new_slope = (1 - z) * (1 - new * new)
+            r_slope = new_slope * to_reset[steps] * (r * (1 - r))
+            z_slope = (out[:-1][steps] - new) * (z * (1 - z))
+            slopes = torch.stack([new_slope, r_slope, z_slope, new_slope * r, z], dim=2)
+            d_steps = d_all.transpose(0, 1)[steps]  # (steps, batch, 5, n), written in place
             for (
-                d_out_before,
-                d_out_after,
-                d_step,
-                d_hidden_gates,
-                d_through_update,
-                slope,
+                d_out_before,  # (batch, n)
+                d_out_after,  # (batch, 1, n)
+                d_step,  # (batch, 5, n), of which the next two are parts
+                d_hidden_gates,  # (batch, 3 n): r, z, n_h
+                d_through_update,  # (batch, n)
+                slope,  # (batch, 5, n)
             ) in _unbind_steps(
-                *views, d_steps[:, :, 1:4].flatten(2), d_steps[:, :, 4], slopes, backwards=True
+                d_out[:-1][steps],
+                d_out[1:][steps, :, None],
+                d_steps,
+                d_steps[:, :, 1:4].flatten(2),
+                d_steps[:, :, 4],
+                slopes,
+                backwards=True,
             ):
                 torch.mul(d_out_after, slope, out=d_step)
                 d_out_before.add_(d_through_update).addmm_(d_hidden_gates, self.weight_h)

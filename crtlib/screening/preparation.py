@@ -78,14 +78,14 @@ def describe_bare_masks(masks: int, points: int, duplicates: str) -> list[str]:
     """
     if masks <= SHARE_OF_MASKS_TOLD * points:
         return []
-    share = f"{masks:,} of {points:,} points are a mask and nothing else"
-    way = {
+    summary = f"{masks:,} of {points:,} points are a mask and nothing else"
+    explanations = {
         "mask": f"{argument('duplicates', 'mask_private')} leaves out copies of public ones",
         "mask_private": "copies of private ones, and points that were one secret; copies of public "
         f"ones are left out, so a {argument('conservative')} that makes more of them public leaves "
         "fewer",
     }
-    return [f"{share} ({100 * masks / points:.0f} %): {way[duplicates]}"]
+    return [f"{summary} ({100 * masks / points:.0f} %): {explanations[duplicates]}"]
 
 
 def prepare_points(
@@ -143,10 +143,10 @@ def prepare_points(
     points = tuple(points)
     if not points:
         raise ValueError("points: the corpus is empty, at least one point is needed")
-    silent: FlaggedSpans = [()] * len(points)
-    flags = check_flagged_spans(points, silent if flags is None else flags, "flags")
+    no_flags: FlaggedSpans = [()] * len(points)
+    flags = check_flagged_spans(points, no_flags if flags is None else flags, "flags")
     conservative_flags = check_flagged_spans(
-        points, silent if conservative_flags is None else conservative_flags, "conservative_flags"
+        points, no_flags if conservative_flags is None else conservative_flags, "conservative_flags"
     )
     private_flags = [
         # a mask counts as flagged: in the neighbouring dataset a policy flags that place

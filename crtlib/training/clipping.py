@@ -280,70 +280,84 @@ def _backpropagate_head(
     Returns the losses (B,) and the gradient of ``hidden`` (B, T, d). ``add_entry`` gets the head's
     gradient entries, while their block is in the cache. With ``keeps_entries`` it keeps them, so
     what they hold must outlive the next block.
+
+    A position with hidden state h (d), target y and weight w in its example's loss has the logits
+    ``z = W h + b`` (V), the probabilities ``p = softmax(z)``, and the loss ``-w log p_y``. Let e be
+    1 at y and 0 elsewhere. The gradient is ``w (p - e)`` (V) of z and of b, ``w W'(p - e)`` (d) of
+    h, and the outer product ``(p - e)(w h)'`` (V, d) of W: w multiplies vectors of d numbers, never
+    of V. Scale and cap of the head are part of ``p - e`` here.
     """
     positions = batch.head_positions()
-    selected = positions.gather(hidden)
-    weight = head.weight.detach().to(autocast_dtype or head.weight.dtype)
-    bias = None if head.bias is None else head.bias.detach().to(weight.dtype)
-    dtype = positions.weights.dtype
-    losses = torch.zeros(len(selected), dtype=dtype, device=selected.device)
-    d_h = torch.zeros_like(selected)
+    head_inputs = positions.gather(hidden)  # (B, T', d)
+    weight = head.weight.detach().to(autocast_dtype or head.weight.dtype)  # (V, d)
+    bias = None if head.bias is None else head.bias.detach().to(weight.dtype)  # (V,)
+    loss_dtype = positions.weights.dtype
+    losses = torch.zeros(len(head_inputs), dtype=loss_dtype, device=head_inputs.device)
+    d_head_inputs = torch.zeros_like(head_inputs)
     learning_weight, learning_bias = (
         p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)
     )
     if learning_weight is None and learning_bias is None:
         keeps_entries = False  # there are none
+
+    # A block is a slice of the examples, with as many positions of each as its longest one has.
     # With bfloat16 there are two more copies, which should stay in the cache.
     max_logits = (
         MAX_LOGITS_PER_BLOCK
-        if weight.dtype == dtype or weight.is_cuda
+        if weight.dtype == loss_dtype or weight.is_cuda
         else MAX_LOGITS_PER_BLOCK // 16
     )
     blocks = list(_split_by_length(positions.extents, len(weight), max_logits))
-    sizes = [(rows.stop - rows.start) * positions.extents[rows.start] for rows in blocks]
+    extents = [positions.extents[block.start] for block in blocks]
+    sizes = [
+        (block.stop - block.start) * extent for block, extent in zip(blocks, extents, strict=True)
+    ]
     # On a CPU the gradients of logits are kept in the type in which they will be summed.
     like = cast_for_exact_sums(weight[:0])
     # For a ghost norm the factors of a block are kept; else the product of each example is formed
     # at once, and the next block may overwrite them.
     ghost_limit = max_ghost_positions(head.weight, like)
-    are_kept = [keeps_entries and positions.extents[rows.start] <= ghost_limit for rows in blocks]
+    are_kept = [keeps_entries and extent <= ghost_limit for extent in extents]
     kept_size = sum(size for size, is_kept in zip(sizes, are_kept, strict=True) if is_kept)
     overwritten_size = max(
         (size for size, is_kept in zip(sizes, are_kept, strict=True) if not is_kept), default=0
     )
     store = SCRATCH.take((kept_size + overwritten_size, len(weight)), like)
-    for rows, size, is_kept in zip(blocks, sizes, are_kept, strict=True):
-        time = positions.extents[rows.start]
-        flat_inputs = selected[rows, :time].flatten(0, 1).to(weight.dtype)
-        loss_weights = positions.weights[rows, :time].flatten()
-        targets = positions.targets[rows, :time].flatten()
-        out, store = store[:size], store[size:] if is_kept else store
-        nll, flat_grads = _cross_entropy_and_gradient(
-            flat_inputs, weight, bias, targets, head, dtype, out
+
+    for block, extent, size, is_kept in zip(blocks, extents, sizes, are_kept, strict=True):
+        # "flat": the positions of all examples of the block, one after the other.
+        flat_inputs = head_inputs[block, :extent].flatten(0, 1).to(weight.dtype)  # (size, d)
+        loss_weights = positions.weights[block, :extent].flatten()
+        targets = positions.targets[block, :extent].flatten()
+        block_store = store[:size]
+        if is_kept:
+            store = store[size:]
+        nll, flat_logit_grads = _cross_entropy_and_gradient(
+            flat_inputs, weight, bias, targets, head, loss_dtype, block_store
+        )  # (size,), and p - e (size, V)
+        losses[block] = (nll * loss_weights).unflatten(0, (-1, extent)).sum(1)
+        flat_scales = loss_weights[:, None].to(flat_inputs.dtype)  # w (size, 1)
+        flat_input_grads = flat_logit_grads.to(weight.dtype) @ weight  # (size, d), without w
+        flat_scaled_inputs = flat_inputs * flat_scales  # w h (size, d)
+        logit_grads, input_grads, scaled_inputs, scales = (
+            x.unflatten(0, (-1, extent))  # (examples of the block, extent, ·)
+            for x in (flat_logit_grads, flat_input_grads, flat_scaled_inputs, flat_scales)
         )
-        losses[rows] = (nll * loss_weights).unflatten(0, (-1, time)).sum(1)
-        # The gradient of the logits still lacks the loss weight, which multiplies the narrow side.
-        flat_scales = loss_weights[:, None].to(flat_inputs.dtype)
-        hidden_grads, grads, inputs, scales = (
-            x.unflatten(0, (-1, time))
-            for x in (
-                flat_grads.to(weight.dtype) @ weight,
-                flat_grads,
-                flat_inputs * flat_scales,
-                flat_scales,
-            )
-        )
-        torch.mul(hidden_grads, scales, out=d_h[rows, :time])
+        torch.mul(input_grads, scales, out=d_head_inputs[block, :extent])
         if learning_weight is not None and (is_kept or not keeps_entries):
             bias_column = None if learning_bias is None else (learning_bias, scales)
-            add_entry(OuterProductGrad(learning_weight, grads, inputs, bias=bias_column, span=rows))
+            add_entry(
+                OuterProductGrad(
+                    learning_weight, logit_grads, scaled_inputs, bias=bias_column, span=block
+                )
+            )
             continue
         if learning_weight is not None:
-            add_entry(choose_matrix_entry(learning_weight, grads, inputs, rows))
+            add_entry(choose_matrix_entry(learning_weight, logit_grads, scaled_inputs, block))
         if learning_bias is not None:
-            sums = torch.bmm(grads.mT, scales.to(grads.dtype))[..., 0]
-            add_entry(DenseGrad(learning_bias, sums, span=rows))
-    return losses, positions.scatter(d_h, hidden)
+            bias_grads = torch.bmm(logit_grads.mT, scales.to(logit_grads.dtype))[..., 0]
+            add_entry(DenseGrad(learning_bias, bias_grads, span=block))
+    return losses, positions.scatter(d_head_inputs, hidden)
 
 
 def _cross_entropy_and_gradient(

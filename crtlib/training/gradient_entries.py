@@ -450,31 +450,40 @@ def cross_inner_products(a: GradientEntry, b: GradientEntry) -> BoundedSum:
 
     The gradient of a parameter that is used twice (an embedding tied to the head) is the sum of its
     entries: its squared norm needs twice this, or a clipped example could exceed the bound.
+
+    If an example's gradients are ``sum_t r_t c_t'`` over T positions and ``sum_s p_s q_s'`` over S,
+    their inner product is ``sum_ts (r_t p_s)(c_t q_s)``, from two matrices of inner products
+    (T, S). In an embedding ``r_t`` is 1 at the row of token t and 0 elsewhere, so that ``r_t p_s``
+    is one number of ``p_s``, and for two embeddings 1 if both tokens are the same.
     """
-    if isinstance(b, EmbeddingGrad):
-        a, b = b, a
-    if isinstance(a, EmbeddingGrad) and not isinstance(b, EmbeddingGrad):
-        ids, grads = a.ids[b.span], a.grads[b.span]  # (b, T), (b, T, d)
-        size = a.size[b.span] * b.size
-        if isinstance(b, DenseGrad):
-            value = _inner_products(b.grads.gather(1, ids[..., None].expand_as(grads)), grads)
-            return _with_dense_rounding(value, size, _gram_share(grads, 0), b)
-        picked = b.rows.gather(2, ids[:, None, :].expand(-1, b.rows.shape[1], -1))
+    embedding, other = (b, a) if isinstance(b, EmbeddingGrad) else (a, b)
+    if isinstance(embedding, EmbeddingGrad):
+        if isinstance(other, EmbeddingGrad):
+            gram = _batched_matmul(embedding.grads, other.grads.mT)  # (b, T, S)
+            is_same_token = embedding.ids[:, :, None] == other.ids[:, None, :]  # (b, T, S)
+            value = _inner_products(gram, is_same_token)
+            share = _gram_share(gram, embedding.grads.shape[2])
+            return BoundedSum(value, embedding.size * other.size, share)
+        ids, grads = embedding.ids[other.span], embedding.grads[other.span]  # (b, T), (b, T, d)
+        size = embedding.size[other.span] * other.size
+        if isinstance(other, DenseGrad):
+            rows_of_tokens = other.grads.gather(1, ids[..., None].expand_as(grads))  # (b, T, d)
+            value = _inner_products(rows_of_tokens, grads)
+            return _with_dense_rounding(value, size, _gram_share(grads, 0), other)
+        columns_of_tokens = ids[:, None, :].expand(-1, other.rows.shape[1], -1)  # (b, S, T)
+        numbers_of_tokens = other.rows.gather(2, columns_of_tokens)  # (b, S, T)
         # In the wider of both types: rounded grads would not be those that are added.
-        gram = _batched_matmul(b.columns.to(grads.dtype), grads.mT)
-        return BoundedSum(_inner_products(gram, picked), size, _gram_share(gram, grads.shape[2]))
-    if isinstance(a, EmbeddingGrad) and isinstance(b, EmbeddingGrad):
-        gram = _batched_matmul(a.grads, b.grads.mT)
-        value = _inner_products(gram, a.ids[:, :, None] == b.ids[:, None, :])
-        return BoundedSum(value, a.size * b.size, _gram_share(gram, a.grads.shape[2]))
+        gram = _batched_matmul(other.columns.to(grads.dtype), grads.mT)  # (b, S, T)
+        value = _inner_products(gram, numbers_of_tokens)
+        return BoundedSum(value, size, _gram_share(gram, grads.shape[2]))
     if isinstance(a, DenseGrad) and isinstance(b, DenseGrad):
         value = _inner_products(a.grads, b.grads)
         share = _gram_share(a.grads, 0)
         return _with_dense_rounding(value, a.size * b.size, share, a, b)
     are_plain = a.span == b.span and getattr(a, "bias", None) is getattr(b, "bias", None) is None
     if isinstance(a, OuterProductGrad) and isinstance(b, OuterProductGrad) and are_plain:
-        rows = _batched_matmul(a.rows, b.rows.mT)
-        value = _inner_products(rows, _batched_matmul(a.columns, b.columns.mT))
+        row_gram = _batched_matmul(a.rows, b.rows.mT)  # (b, T, S)
+        value = _inner_products(row_gram, _batched_matmul(a.columns, b.columns.mT))
         share = _matrix_share(a.rows, a.rows.shape[2], a.columns.shape[2])
         return BoundedSum(value, a.size * b.size, share)
     raise UnknownLayer(f"parameter of shape {tuple(a.parameter.shape)}: shared in an unknown way")

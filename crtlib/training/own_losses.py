@@ -121,11 +121,11 @@ def add_clipped_unit_gradient_of_losses(
     their losses. Returns that loss, and the norm before clipping, both scalars."""
 
     def backpropagate() -> tuple[Tensor, int]:
-        loss, texts = torch.zeros(()), 0
+        loss, text_count = torch.zeros(()), 0
         for tokens, lengths in pieces:
             loss = loss + add_gradients_of_losses(model, tokens, lengths, losses).sum()
-            texts += len(tokens)
-        return loss, max(1, texts)
+            text_count += len(tokens)
+        return loss, max(1, text_count)
 
     return clipping.add_clipped_by_autograd(model, backpropagate, clip_norm=clip_norm)
 
@@ -151,28 +151,28 @@ def refuse_mixing_losses(
         assumes that there is no such thing. Test:
         ``tests/training/test_own_losses.py::test_losses_that_mix_are_refused``.
     """
-    longest = probe.longest_tried_tokens(model, max_text_tokens)
-    allowed = probe.CPU_TOLERANCE if is_host(interface.device_of(model)) else probe.GPU_TOLERANCE
-    short = [min(n, longest) for n in probe.SHORT_TEXT_TOKENS]
-    batches = [short]
-    if longest > max(short):
-        batches.append(probe.long_text_tokens(longest))
+    longest_tokens = probe.longest_tried_tokens(model, max_text_tokens)
+    tolerance = probe.CPU_TOLERANCE if is_host(interface.device_of(model)) else probe.GPU_TOLERANCE
+    short_lengths = [min(n, longest_tokens) for n in probe.SHORT_TEXT_TOKENS]
+    lengths_by_batch = [short_lengths]
+    if longest_tokens > max(short_lengths):
+        lengths_by_batch.append(probe.long_text_tokens(longest_tokens))
     with probe.with_perturbed_weights(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the training itself warns that rows are clipped alone
-        for sizes in batches:
-            texts = probe.random_texts(model, sizes)
+        for text_lengths in lengths_by_batch:
+            texts = probe.random_texts(model, text_lengths)
             tokens, lengths = probe.pad_texts(texts)
             _refuse_lasting_tensors(model, losses, make_micro_batch(tokens, lengths))
-            norms = add_clipped_gradients_of_losses(
+            _, norms = add_clipped_gradients_of_losses(
                 model, tokens, lengths, losses, clip_norm=1.0
-            ).norms
+            )
             if not norms.isfinite().all():
                 raise ValueError(
                     "losses: their gradients for random tokens overflow or are NaN: must be finite"
                 )
             # First half are clipped, then none: clipping hides a factor in a gradient.
             for clip_norm in (float(norms.median()), 10 * float(norms.max())):
-                _refuse_if_apart(model, losses, texts, max(clip_norm, 1e-3), allowed)
+                _refuse_if_apart(model, losses, texts, max(clip_norm, 1e-3), tolerance)
 
 
 def _refuse_lasting_tensors(model: nn.Module, losses: Losses, batch: MicroBatch) -> None:
@@ -180,10 +180,11 @@ def _refuse_lasting_tensors(model: nn.Module, losses: Losses, batch: MicroBatch)
     its type. Such a tensor is the same in two calls, unlike those that a layer makes as it
     reads."""
     with torch.enable_grad():
-        first, second = ([*_leaves(_losses_of_rows(model, losses, batch))] for _ in range(2))
-    lasting = set(map(id, second)) - set(map(id, model.parameters()))
-    for leaf in first:
-        if id(leaf) in lasting:
+        first_leaves = [*_leaves(_losses_of_rows(model, losses, batch))]
+        second_leaves = [*_leaves(_losses_of_rows(model, losses, batch))]
+    lasting_ids = set(map(id, second_leaves)) - set(map(id, model.parameters()))
+    for leaf in first_leaves:
+        if id(leaf) in lasting_ids:
             raise ValueError(
                 f"losses: read a tensor of shape {tuple(leaf.shape)} that learns outside of the "
                 "model; must be part of it, or frozen"
@@ -191,24 +192,25 @@ def _refuse_lasting_tensors(model: nn.Module, losses: Losses, batch: MicroBatch)
 
 
 def _refuse_if_apart(
-    model: nn.Module, losses: Losses, texts: Sequence[Tensor], clip_norm: float, allowed: float
+    model: nn.Module, losses: Losses, texts: Sequence[Tensor], clip_norm: float, tolerance: float
 ) -> None:
     """Raise ValueError if the clipped sum of these texts changes when it is taken again, or is not
     what the texts add alone."""
     generators_before = probe.generator_states(interface.device_of(model))
-    first, second = (_clipped_sum(model, losses, [texts], clip_norm) for _ in range(2))
-    drawn = probe.has_drawn(model, generators_before)
-    if drawn or probe.distance_in_clip_norms(first, second, clip_norm) > allowed:
+    first_sum, second_sum = (_clipped_sum(model, losses, [texts], clip_norm) for _ in range(2))
+    has_drawn = probe.has_drawn(model, generators_before)
+    if has_drawn or probe.distance_in_clip_norms(first_sum, second_sum, clip_norm) > tolerance:
         raise ValueError("losses: draw random numbers of their own: must be without noise")
 
-    def distance() -> float:
+    def measure_effect() -> float:
         together = _clipped_sum(model, losses, [texts], clip_norm)
         alone = _clipped_sum(model, losses, [[text] for text in texts], clip_norm)
         return probe.distance_in_clip_norms(together, alone, clip_norm)
 
-    if (by := probe.distance_beyond_rounding(model, distance, allowed)) > allowed:
+    effect = probe.distance_beyond_rounding(model, measure_effect, tolerance)
+    if effect > tolerance:
         raise ValueError(
-            f"losses: the other rows of a batch change what one adds, by {by:.2g} clip norms: "
+            f"losses: the other rows of a batch change what one adds, by {effect:.2g} clip norms: "
             "the loss of a row must depend on that row alone"
         )
 
@@ -217,8 +219,8 @@ def _clipped_sum(
     model: nn.Module, losses: Losses, batches: Sequence[Sequence[Tensor]], clip_norm: float
 ) -> list[Tensor]:
     """The clipped sum over batches of texts; a batch of one text takes its gradient by autograd."""
-    for p in trainable_parameters(model).values():
-        p.grad = None
+    for parameter in trainable_parameters(model).values():
+        parameter.grad = None
     for texts in batches:
         tokens, lengths = probe.pad_texts(texts)
         if len(texts) > 1:
@@ -233,16 +235,17 @@ def _clipped_sum(
 def _losses_of_rows(model: nn.Module, losses: Losses, batch: MicroBatch) -> Tensor:
     """Call ``losses``, and check that it returns one loss per row, with a graph that ends in the
     model."""
-    row_losses, rows = losses(model, batch), len(batch["input_ids"])
-    if not isinstance(row_losses, Tensor) or row_losses.shape != (rows,):  # the number is private
+    row_losses, row_count = losses(model, batch), len(batch["input_ids"])
+    if not isinstance(row_losses, Tensor) or row_losses.shape != (row_count,):
+        # The message does not give the number, which is private.
         raise ValueError(
             "losses: must be a tensor with one number for each row of input_ids, not of the batch"
         )
     if not row_losses.requires_grad:
         raise ValueError("losses: have no graph; must be what the model computes, not detached")
-    of_model = set(map(id, model.parameters()))
+    parameter_ids = set(map(id, model.parameters()))
     for leaf in _leaves(row_losses):
-        if isinstance(leaf, nn.Parameter) and id(leaf) not in of_model:
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in parameter_ids:
             raise ValueError(
                 f"losses: read a tensor of shape {tuple(leaf.shape)} that learns outside of the "
                 "model; must be part of it, or frozen"
@@ -266,14 +269,14 @@ def _add_clipped_losses_in_one_pass(
     return LossesAndNorms(row_losses.detach(), norms)
 
 
-def _leaves(x: Tensor) -> Iterator[Tensor]:
-    """The tensors at which a backward pass from ``x`` ends."""
-    seen, waiting = set(), [x.grad_fn]
+def _leaves(output: Tensor) -> Iterator[Tensor]:
+    """The tensors at which a backward pass from ``output`` ends."""
+    visited, waiting = set(), [output.grad_fn]
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if hasattr(node, "variable"):
             yield node.variable
-        waiting.extend(above for above, _ in node.next_functions)
+        waiting.extend(earlier_node for earlier_node, _ in node.next_functions)

@@ -109,69 +109,75 @@ def refuse_mixing(
     """
     if isinstance(model, RecurrentLM):
         return
-    longest = longest_tried_tokens(model, max_text_tokens)
-    name, device = type(interface.unwrap_model(model)).__name__, interface.device_of(model)
-    allowed = CPU_TOLERANCE if is_host(device) else GPU_TOLERANCE
+    longest_tokens = longest_tried_tokens(model, max_text_tokens)
+    class_name, device = type(interface.unwrap_model(model)).__name__, interface.device_of(model)
+    tolerance = CPU_TOLERANCE if is_host(device) else GPU_TOLERANCE
     causal = interface.is_causal(model)
     if causal and (layer := _layer_that_looks_ahead(model)):
         raise ValueError(
-            f"model: a {name} looks ahead in layer {layer!r}, so that it would read padding: must "
-            "be a causal model (config.json: is_decoder true)"
+            f"model: a {class_name} looks ahead in layer {layer!r}, so that it would read padding: "
+            "must be a causal model (config.json: is_decoder true)"
         )
-    batches = [[min(n, longest) for n in SHORT_TEXT_TOKENS]]
-    if longest > max(SHORT_TEXT_TOKENS):
-        batches.append(long_text_tokens(longest))
-    passes = 2 * causal + 2 + sum(2 + 2 * len(lengths) for lengths in batches)
+    lengths_by_batch = [[min(n, longest_tokens) for n in SHORT_TEXT_TOKENS]]
+    if longest_tokens > max(SHORT_TEXT_TOKENS):
+        lengths_by_batch.append(long_text_tokens(longest_tokens))
+    # Two for draws, two for later tokens, and for each batch: its texts at once and each alone,
+    # clipped and not.
+    passes = 2 + 2 * causal + sum(2 + 2 * len(lengths) for lengths in lengths_by_batch)
     with (
         with_perturbed_weights(model),
-        _errors_in_one_line(name),
+        _errors_in_one_line(class_name),
         tqdm(desc="trying the model", unit="pass", **bar_options(progress, total=passes)) as bar,
     ):
-        bits_before = sums_of_saved_tensors(model)
-        texts = texts_to_read(model, batches[0])
+        saved_before = sums_of_saved_tensors(model)
+        texts = texts_to_read(model, lengths_by_batch[0])
         generators_before = generator_states(device)
-        first, clip_norm = _clipped_sum_of_batch(model, texts)
-        drawn = has_drawn(model, generators_before)
-        again, _ = _clipped_sum_of_batch(model, texts, clip_norm)
+        first_sum, clip_norm = _clipped_sum_of_batch(model, texts)
+        draws = has_drawn(model, generators_before)
+        second_sum, _ = _clipped_sum_of_batch(model, texts, clip_norm)
         bar.update(2)
-        if drawn or distance_in_clip_norms(first, again, clip_norm) > allowed:
+        if draws or distance_in_clip_norms(first_sum, second_sum, clip_norm) > tolerance:
             raise ValueError(
-                f"model: a {name} draws random numbers of its own: no run could resume from its "
-                "checkpoint; must be built without noise"
+                f"model: a {class_name} draws random numbers of its own: no run could resume from "
+                "its checkpoint; must be built without noise"
             )
         if causal:
-            ahead = partial(_effect_of_later_tokens, model, max(texts, key=len)[:-1], bar)
-            if (by := distance_beyond_rounding(model, ahead, allowed)) > allowed:
+            longest_text = max(texts, key=len)[:-1]
+            measure_effect = partial(_effect_of_later_tokens, model, longest_text, bar)
+            effect = distance_beyond_rounding(model, measure_effect, tolerance)
+            if effect > tolerance:
                 raise ValueError(
-                    f"model: a {name} looks ahead: later tokens move what it predicts from earlier "
-                    f"ones by {by:.2g} of its size; must be a causal model"
+                    f"model: a {class_name} looks ahead: later tokens move what it predicts from "
+                    f"earlier ones by {effect:.2g} of its size; must be a causal model"
                 )
-        effect = partial(_effect_of_company, model, texts, clip_norm, bar)
-        if (by := distance_beyond_rounding(model, effect, allowed)) > allowed:
+        measure_effect = partial(_effect_of_company, model, texts, clip_norm, bar)
+        effect = distance_beyond_rounding(model, measure_effect, tolerance)
+        if effect > tolerance:
             raise ValueError(
-                f"model: a {name} lets the other texts of a batch change what one adds, by "
-                f"{by:.2g} clip norms, or has a loss that does not follow from its output layer: "
-                "no noise would cover that; must be another model"
+                f"model: a {class_name} lets the other texts of a batch change what one adds, by "
+                f"{effect:.2g} clip norms, or has a loss that does not follow from its output "
+                "layer: no noise would cover that; must be another model"
             )
-        for tensor, bits in sums_of_saved_tensors(model).items():
-            if not torch.equal(bits, bits_before[tensor]):
+        for tensor_name, saved in sums_of_saved_tensors(model).items():
+            if not torch.equal(saved, saved_before[tensor_name]):
                 raise ValueError(
-                    f"model: a {name} keeps something of what it reads in {tensor!r}, which is "
-                    "saved with it, and no noise would cover that; must be another model"
+                    f"model: a {class_name} keeps something of what it reads in {tensor_name!r}, "
+                    "which is saved with it, and no noise would cover that; must be another model"
                 )
-        for lengths in batches[1:]:
-            texts = texts_to_read(model, lengths)
-            effect = partial(_effect_of_company, model, texts, clip_norm / 10, bar)
-            if (by := distance_beyond_rounding(model, effect, allowed)) > allowed:
+        for long_lengths in lengths_by_batch[1:]:
+            texts = texts_to_read(model, long_lengths)
+            measure_effect = partial(_effect_of_company, model, texts, clip_norm / 10, bar)
+            effect = distance_beyond_rounding(model, measure_effect, tolerance)
+            if effect > tolerance:
                 raise ValueError(
-                    f"model: a {name} reads a text differently in a batch with one of {longest} "
-                    f"tokens, by {by:.2g} clip norms: no noise would cover that; must be read "
-                    "with a smaller context, or be another model"
+                    f"model: a {class_name} reads a text differently in a batch with one of "
+                    f"{longest_tokens} tokens, by {effect:.2g} clip norms: no noise would cover "
+                    "that; must be read with a smaller context, or be another model"
                 )
 
 
 @contextlib.contextmanager
-def _errors_in_one_line(name: str) -> Iterator[None]:
+def _errors_in_one_line(class_name: str) -> Iterator[None]:
     """Turn any error of a model that cannot be read or clipped here into one line. A lack of memory
     is raised as it is."""
     try:
@@ -180,11 +186,13 @@ def _errors_in_one_line(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         kind = type(error).__name__
-        raise ValueError(f"model: a {name} cannot be read and clipped here ({kind})") from error
+        raise ValueError(
+            f"model: a {class_name} cannot be read and clipped here ({kind})"
+        ) from error
 
 
 # --------------------------------------------------------------------------- what is compared
-def long_text_tokens(longest: int) -> list[int]:
+def long_text_tokens(longest_tokens: int) -> list[int]:
     """The lengths of the long texts that are read in one batch: as many of them, from the longest
     down, as ``MAX_LONG_TOKENS_AT_ONCE`` allows.
 
@@ -195,8 +203,8 @@ def long_text_tokens(longest: int) -> list[int]:
     >>> long_text_tokens(256)
     [24, 128, 255, 256]
     """
-    lengths = [max(SHORT_TEXT_TOKENS), longest // 2, longest - 1, longest]
-    return lengths[-max(2, MAX_LONG_TOKENS_AT_ONCE // longest) :]
+    lengths = [max(SHORT_TEXT_TOKENS), longest_tokens // 2, longest_tokens - 1, longest_tokens]
+    return lengths[-max(2, MAX_LONG_TOKENS_AT_ONCE // longest_tokens) :]
 
 
 def longest_tried_tokens(model: nn.Module, max_text_tokens: int | None) -> int:
@@ -238,14 +246,14 @@ def has_drawn(model: nn.Module, generators_before: Tensor) -> bool:
 def _effect_of_later_tokens(model: nn.Module, text: Tensor, bar: tqdm[Any]) -> float:
     """How much the second half of a text moves the logits of the first, in their own size."""
     unwrapped = interface.unwrap_model(model)
-    half = len(text) // 2
+    half_tokens = len(text) // 2
     with torch.no_grad():
-        alone, followed = (
-            unwrapped(input_ids=read[None], use_cache=False).logits[0, :half]
-            for read in (text[:half], text)
+        logits_alone, logits_followed = (
+            unwrapped(input_ids=ids[None], use_cache=False).logits[0, :half_tokens]
+            for ids in (text[:half_tokens], text)
         )
     bar.update(2)
-    return _norm([followed - alone]) / max(_norm([alone]), 1e-12)
+    return _norm([logits_followed - logits_alone]) / max(_norm([logits_alone]), 1e-12)
 
 
 def random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
@@ -256,16 +264,17 @@ def random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
     padding = getattr(config, "pad_token_id", None) or 0
     device = interface.device_of(model)
     texts = []
-    for n in lengths:
-        ids = torch.randint(1, vocabulary, (n,), generator=generator)
-        texts.append(torch.where(ids == padding, 1 + ids % (vocabulary - 1), ids).to(device))
+    for length in lengths:
+        token_ids = torch.randint(1, vocabulary, (length,), generator=generator)
+        other_ids = 1 + token_ids % (vocabulary - 1)
+        texts.append(torch.where(token_ids == padding, other_ids, token_ids).to(device))
     return texts
 
 
 def texts_to_read(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
     """Random texts of which the model reads so many tokens: one that predicts the next token does
     not read the last."""
-    return random_texts(model, [n + interface.is_causal(model) for n in lengths])
+    return random_texts(model, [length + interface.is_causal(model) for length in lengths])
 
 
 def pad_texts(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -280,15 +289,15 @@ def _clipped_sum_of_batch(
     gradients, so that half of them are clipped."""
     tokens, lengths = pad_texts(texts)
     targets = None if interface.is_causal(model) else tokens
-    for p in trainable_parameters(model).values():
-        p.grad = None
+    for parameter in trainable_parameters(model).values():
+        parameter.grad = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the training itself warns of a layer clipped in parts
         if clip_norm is None:
-            norms = clipping.add_clipped_gradients(
+            _, norms = clipping.add_clipped_gradients(
                 model, tokens, lengths, clip_norm=1.0, targets=targets
             )
-            clip_norm = float(norms.norms.median().clamp_min(1e-3))
+            clip_norm = float(norms.median().clamp_min(1e-3))
             if not math.isfinite(clip_norm):
                 raise ValueError(
                     "model: its gradients for random tokens overflow or are NaN: must be finite"
@@ -332,11 +341,14 @@ def _gradient_by_autograd(model: nn.Module, text: Tensor) -> list[Tensor]:
     parameters = list(trainable_parameters(model).values())
     with torch.enable_grad():
         causal = interface.is_causal(model)
-        read, predicted = (text[:-1], text[1:]) if causal else (text, text)
-        output = interface.unwrap_model(model)(input_ids=read[None], use_cache=False)
-        loss = F.cross_entropy(output.logits[0].float(), predicted)
-        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
+        inputs, targets = (text[:-1], text[1:]) if causal else (text, text)
+        output = interface.unwrap_model(model)(input_ids=inputs[None], use_cache=False)
+        loss = F.cross_entropy(output.logits[0].float(), targets)
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return [
+        torch.zeros_like(parameter) if gradient is None else gradient
+        for parameter, gradient in zip(parameters, gradients, strict=True)
+    ]
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:
@@ -351,24 +363,24 @@ def gradients_or_zeros(model: nn.Module) -> list[Tensor]:
 
 
 def distance_in_clip_norms(
-    one: Sequence[Tensor], other: Sequence[Tensor], clip_norm: float
+    first: Sequence[Tensor], second: Sequence[Tensor], clip_norm: float
 ) -> float:
     """The distance between two sums, in clip norms."""
-    apart = [a.double() - b.double() for a, b in zip(one, other, strict=True)]
-    return _norm(apart) / clip_norm
+    differences = [x.double() - y.double() for x, y in zip(first, second, strict=True)]
+    return _norm(differences) / clip_norm
 
 
 def distance_beyond_rounding(
-    model: nn.Module, distance: Callable[[], float], allowed: float
+    model: nn.Module, measure_distance: Callable[[], float], tolerance: float
 ) -> float:
     """The distance between two sums of a model, in clip norms. It is taken again with the model in
     double precision if it is more than allowed and may be due to rounding, as with many layers.
 
     Args:
         model: The model whose sums are compared; it is left as it was, without gradients.
-        distance: Reads and clips with the model as it is when called, and returns how far apart two
-            sums are.
-        allowed: What a caller lets through; a distance up to this is not taken again.
+        measure_distance: Reads and clips with the model as it is when called, and returns how far
+            apart two sums are.
+        tolerance: What a caller lets through; a distance up to this is not taken again.
 
     Returns:
         The distance in double precision. Or the first one, if that is allowed or more than
@@ -377,16 +389,16 @@ def distance_beyond_rounding(
     Raises:
         torch.OutOfMemoryError: If a GPU can hold the model in single precision only.
     """
-    by = distance()
-    if not allowed < by <= MOST_BY_ROUNDING:
-        return by
+    first_distance = measure_distance()
+    if not tolerance < first_distance <= MOST_BY_ROUNDING:
+        return first_distance
     try:
         with _in_doubles(model):
-            return distance()
+            return measure_distance()
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError):
-        return by
+        return first_distance
 
 
 @contextlib.contextmanager
@@ -401,14 +413,14 @@ def _in_doubles(model: nn.Module) -> Iterator[None]:
         if buffer.is_floating_point()
     ]
     try:
-        for p, values in parameters:
-            p.grad, p.data = None, values.double()
+        for parameter, values in parameters:
+            parameter.grad, parameter.data = None, values.double()
         for module, name, buffer in buffers:
             setattr(module, name, buffer.double())
         yield
     finally:
-        for p, values in parameters:
-            p.grad, p.data = None, values
+        for parameter, values in parameters:
+            parameter.grad, parameter.data = None, values
         for module, name, buffer in buffers:
             setattr(module, name, buffer)
 
@@ -418,25 +430,26 @@ def with_perturbed_weights(model: nn.Module) -> Iterator[None]:
     """While active, the model is in training mode with its weights moved; afterwards all is as it
     was."""
     parameters = list(trainable_parameters(model).values())
-    before = [(p, p.detach().clone(), p.grad) for p in parameters]
-    buffers = [(b, b.detach().clone()) for b in model.buffers()]
-    modes = [(m, m.training) for m in model.modules()]
+    weights_before = [(p, p.detach().clone(), p.grad) for p in parameters]
+    buffers_before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    modes_before = [(module, module.training) for module in model.modules()]
     generator = torch.Generator().manual_seed(1)
     device = interface.device_of(model)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
             model.train()
             with torch.no_grad():
-                for p in parameters:
-                    noise = torch.randn(p.shape, generator=generator)
-                    p.add_(noise.to(device=p.device, dtype=p.dtype), alpha=WEIGHT_SHIFT_STD)
+                for parameter in parameters:
+                    noise = torch.randn(parameter.shape, generator=generator)
+                    noise = noise.to(device=parameter.device, dtype=parameter.dtype)
+                    parameter.add_(noise, alpha=WEIGHT_SHIFT_STD)
             yield
         finally:
             with torch.no_grad():
-                for p, weights, grad in before:
-                    p.copy_(weights)
-                    p.grad = grad
-                for b, values in buffers:
-                    b.copy_(values)
-            for m, training in modes:
-                m.training = training
+                for parameter, weights, gradient in weights_before:
+                    parameter.copy_(weights)
+                    parameter.grad = gradient
+                for buffer, values in buffers_before:
+                    buffer.copy_(values)
+            for module, was_training in modes_before:
+                module.training = was_training
