@@ -55,10 +55,11 @@ def list_export_files(path: Path) -> list[str]:
     Raises ``ValueError`` for a file that is not a zip file.
     """
     if path.is_dir():
-        members = (one for one in path.rglob("*") if one.is_file())
-        return sorted(one.relative_to(path).as_posix() for one in members)
+        members = (member for member in path.rglob("*") if member.is_file())
+        return sorted(member.relative_to(path).as_posix() for member in members)
     with _open_zip(path) as packed:
-        return sorted(one for one in packed.namelist()[:_MAX_FILES] if not one.endswith("/"))
+        listed = packed.namelist()[:_MAX_FILES]
+        return sorted(name for name in listed if not name.endswith("/"))
 
 
 @contextlib.contextmanager
@@ -145,10 +146,10 @@ class _Member:
 
 def _read_members(path: Path, names: list[str]) -> dict[str, _Member]:
     """The members of a workspace, by id; those that are not as Slack writes them are left out."""
-    place = next((one for one in names if one.rpartition("/")[2] == "users.json"), None)
+    members_file = next((name for name in names if name.rpartition("/")[2] == "users.json"), None)
     listed: Any = None
     with contextlib.suppress(ValueError, RecursionError):
-        listed = json.loads(_read_export_file(path, place)) if place else None
+        listed = json.loads(_read_export_file(path, members_file)) if members_file else None
     members: dict[str, _Member] = {}
     for member in listed if isinstance(listed, list) else []:
         if not isinstance(member, dict):
@@ -221,7 +222,7 @@ def split_whatsapp(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     nobody wrote (who joined, that the chat is encrypted) and lines that stand for files are left
     out."""
     open_message: dict[str, Any] | None = None
-    size = 0
+    size = 0  # characters of its further lines
     for line in lines:
         match = _WHATSAPP_LINE.fullmatch(line.rstrip("\r\n"))
         if not match:
@@ -236,8 +237,8 @@ def split_whatsapp(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         open_message, size = None, 0
         spoken = _SAID_BY.fullmatch(match[7])
         if spoken and not (spoken[2] or "").startswith(("\u200e", "\u200f")):
-            half = re.sub(r"[\s.]", "", match[6]).lower()
-            time = f"{int(match[3])}:{match[4]}:{match[5] or '00'} {half}".strip()
+            half_of_day = re.sub(r"[\s.]", "", match[6]).lower()
+            time = f"{int(match[3])}:{match[4]}:{match[5] or '00'} {half_of_day}".strip()
             open_message = {
                 "user": spoken[1].strip(_MARKS + " ~\u202f\xa0"),
                 "thread": match[1],
@@ -251,9 +252,9 @@ def split_whatsapp(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 def _finished(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a message without the lines that stand for files; nothing if no other line is left."""
     lines = message.pop("lines")
-    kept = [line for line in lines if not _NO_TEXT_LINE.fullmatch(line.strip())]
-    text = re.sub(rf"\s*[{_MARKS}]<[^<>\n]{{5,60}}>$", "", "\n".join(kept)).strip()
-    if text or len(kept) == len(lines):
+    kept_lines = [line for line in lines if not _NO_TEXT_LINE.fullmatch(line.strip())]
+    text = re.sub(rf"\s*[{_MARKS}]<[^<>\n]{{5,60}}>$", "", "\n".join(kept_lines)).strip()
+    if text or len(kept_lines) == len(lines):
         yield message | {"text": text}
 
 
@@ -263,8 +264,8 @@ def read_whatsapp_chats(paths: list[Path], encoding: str = "auto") -> Iterator[N
     that of text files; in a zip file, WhatsApp writes UTF-8."""
     number = 0
     for chat, path in enumerate(paths, 1):
-        for text in _open_whatsapp_texts(path, encoding):
-            for message in split_whatsapp(files.read_bounded_lines(text, path)):
+        for chat_text in _open_whatsapp_texts(path, encoding):
+            for message in split_whatsapp(files.read_bounded_lines(chat_text, path)):
                 number += 1
                 fault = decoding_fault(message["user"] + message["text"], encoding)
                 yield number, fault or message | {"thread": f"chat-{chat} {message['thread']}"}

@@ -51,8 +51,8 @@ def comparable_name(name: str) -> str:
     >>> comparable_name("Nº de Descripción")
     'nodedescripcion'
     """
-    parts = unicodedata.normalize("NFKD", name.lower())
-    return re.sub(r"[_\-. ]", "", "".join(c for c in parts if not unicodedata.combining(c)))
+    decomposed = unicodedata.normalize("NFKD", name.lower())
+    return re.sub(r"[_\-. ]", "", "".join(c for c in decomposed if not unicodedata.combining(c)))
 
 
 def _match_name(name: str, role: str) -> tuple[bool, str, int] | None:
@@ -64,12 +64,12 @@ def _match_name(name: str, role: str) -> tuple[bool, str, int] | None:
     ((False, 'customer', 1), (False, 'cliente', 0))
     """
     words, compared = _KNOWN_NAMES[role], comparable_name(name)
-    for place, affix in enumerate(words["affixes"]):
+    for index, affix in enumerate(words["affixes"]):
         for stem in {compared.removesuffix(affix), compared.removeprefix(affix)}:
             if stem != compared or not affix:
                 for weak in (False, True):
                     if stem in words["weak" if weak else "names"]:
-                        return weak, stem, place
+                        return weak, stem, index
     return None
 
 
@@ -100,12 +100,20 @@ def guess_columns(
     """The columns of a table by role; those that are not ``given`` are guessed from its ``names``.
 
     Each column has one role. ``sender`` is the speaker if another column is the user;
-    ``customer_id`` is preferred to ``customer``. Thread, speaker and time may be missing. Raises
-    ``ValueError`` if a given column is missing, if two columns could have the same role, or if
-    there is no text or no user (with ``no_users`` no user is guessed). The message begins with the
-    table's name ``where``, lists everything that is missing, and suggests the column whose cells
-    are ``longest`` as the text. It quotes names that are given or match a role, and calls other
-    columns by their numbers: they may be the cells of a table without a header.
+    ``customer_id`` is preferred to ``customer``. Thread, speaker and time may be missing.
+
+    Args:
+        names: The columns of the table, in order.
+        given: Columns by role that the caller names.
+        where: The name of the table, for messages.
+        no_users: No user is guessed, and none need be there.
+        longest: The column with the longest cells, which a message suggests as the text.
+
+    Raises:
+        ValueError: If a given column is missing, if two columns could have the same role, or if
+            there is no text or no user. The message lists everything that is missing. It quotes
+            names that are given or match a role, and calls other columns by their numbers: they may
+            be the cells of a table without a header.
 
     Guarantee:
         No cell of a table without a header is quoted. Test:
@@ -129,30 +137,31 @@ def guess_columns(
         if len({stem for _, stem, _ in strong.values()}) > 1 or (
             len(strong) > 1 and len({place for _, _, place in strong.values()}) == 1
         ):
-            both = " and ".join(map(repr, list(strong)[:2]))
+            ambiguous_names = " and ".join(map(repr, list(strong)[:2]))
             raise OptionWouldHelp(
-                f"{where}: columns {both} could both be the {role}; use {column_argument(role)}",
+                f"{where}: columns {ambiguous_names} could both be the {role}; "
+                f"use {column_argument(role)}",
                 role,
             )
         if strong:
             columns[role] = min(strong, key=lambda n: strong[n][2])
-    lacks_text, lacks_user = "text" not in columns, "user" not in columns and not no_users
-    if lacks_text or lacks_user:
-        missing, remedies, options = [], [], []
-        if lacks_text:
-            missing.append("the text")
-            remedies.append(column_argument("text"))
-            options.append("text")
-        if lacks_user:
-            missing.append("the person")
-            no_users_given = argument("no_users", True)
-            remedies.append(f"{column_argument('user')}, or {no_users_given} where there is none")
-            options += ["user", "no_users"]
-        hint = ""
-        if lacks_text and longest in names and shown.startswith("the columns"):
+    missing, remedies, options = [], [], []
+    hint = ""
+    if "text" not in columns:
+        missing.append("the text")
+        remedies.append(column_argument("text"))
+        options.append("text")
+        if longest in names and shown.startswith("the columns"):
             hint = f", perhaps with the name of column {names.index(longest) + 1}"
-        say = " and ".join(remedies) + hint
+    if "user" not in columns and not no_users:
+        missing.append("the person")
+        no_users_given = argument("no_users", True)
+        remedies.append(f"{column_argument('user')}, or {no_users_given} where there is none")
+        options += ["user", "no_users"]
+    if missing:
+        advice = " and ".join(remedies) + hint
         raise OptionWouldHelp(
-            f"{where}: no column looks like {' or '.join(missing)}; use {say} ({shown})", *options
+            f"{where}: no column looks like {' or '.join(missing)}; use {advice} ({shown})",
+            *options,
         )
     return {role: columns[role] for role in COLUMN_ROLES if role in columns}

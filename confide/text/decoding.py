@@ -37,21 +37,21 @@ def open_decoded(path: Path, encoding: str, newline: str = "") -> Iterator[io.Te
     with files.open_plain_or_gzip(path) as raw:
         start = raw.read(4)
         raw.seek(0)
-        name = codec_of_mark(start)
+        codec_name = codec_of_mark(start)
         if encoding != "auto":
             try:
-                known = codecs.lookup(encoding)
+                codec = codecs.lookup(encoding)
             except (LookupError, ValueError):
-                known = None
-            if known is None or not getattr(known, "_is_text_encoding", True):  # such as base64
+                codec = None
+            if codec is None or not getattr(codec, "_is_text_encoding", True):  # such as base64
                 says = f"{printable(encoding, quoted=True)} is not an encoding that Python knows"
                 raise argument_error("encoding", says)
-            name = known.name
+            codec_name = codec.name
         try:
-            yield io.TextIOWrapper(raw, name, errors="surrogateescape", newline=newline)
+            yield io.TextIOWrapper(raw, codec_name, errors="surrogateescape", newline=newline)
         except UnicodeError:  # idna and other codecs raise no UnicodeDecodeError
             raise OptionWouldHelp(
-                f"{path.name}: is not {name}; see {argument('encoding')}", "encoding"
+                f"{path.name}: is not {codec_name}; see {argument('encoding')}", "encoding"
             ) from None
 
 

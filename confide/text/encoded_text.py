@@ -34,10 +34,10 @@ holds none."""
 def looks_encoded(text: str) -> bool:
     """Whether some of a message still looks like HTML, quoted-printable or base64."""
     return (
-        any(not one[1] or one[1] in html.entities.html5 for one in _ENTITY.finditer(text))
+        any(not match[1] or match[1] in html.entities.html5 for match in _ENTITY.finditer(text))
         or bool(_TAG.search(text))
         or bool(_QUOTED_PRINTABLE.search(text))
-        or any(_holds_text(one[0]) for one in _BASE64_LINE.finditer(text))
+        or any(_holds_text(match[0]) for match in _BASE64_LINE.finditer(text))
     )
 
 

@@ -119,7 +119,7 @@ class _TextOfHTML(HTMLParser):
         elif tag == "blockquote" or _QUOTES.search(given.get("class", "")):
             effect = 2
         lays_out = bool(display and _LAYS_OUT.fullmatch(display[0]))
-        nested = any(one.tag == tag or one.children_are_boxes for one in self.open)
+        nested = any(element.tag == tag or element.children_are_boxes for element in self.open)
         if effect or layout or lays_out or nested or tag in _LINES:
             self.open.append(_OpenElement(tag, effect, layout, lays_out))
             self.unseen += effect == 1
@@ -137,10 +137,10 @@ class _TextOfHTML(HTMLParser):
     def _close_to(self, place: int) -> None:
         while len(self.open) > place:
             self._set_apart(self.open[-1].layout)
-            one = self.open.pop()
-            self.unseen -= one.effect == 1
-            self.quoted -= one.effect == 2
-            self.kept -= one.tag == "pre"
+            element = self.open.pop()
+            self.unseen -= element.effect == 1
+            self.quoted -= element.effect == 2
+            self.kept -= element.tag == "pre"
 
     def _set_apart(self, layout: str) -> None:
         """Keep what follows apart from what was read, as the layout of an element does."""
@@ -212,10 +212,10 @@ def html_to_text(html: str) -> str:
     parser = _TextOfHTML()
     for begin, end in (("<!--", "-->"), ("<![", ">"), ("<!", ">"), ("<?", ">")):
         html = _without(html, begin, end)
-    *tags, rest = html.split(">")
+    *tags, after_last_tag = html.split(">")
     never_closed = ("<", "&lt;")
-    tags = [t.replace(*never_closed) if t.count("<") > MAX_DEPTH else t for t in tags]
-    parser.feed(">".join([*tags, rest.replace(*never_closed)]))
+    tags = [tag.replace(*never_closed) if tag.count("<") > MAX_DEPTH else tag for tag in tags]
+    parser.feed(">".join([*tags, after_last_tag.replace(*never_closed)]))
     parser.close()
     parser.end_line()
     return "\n".join(parser.lines)

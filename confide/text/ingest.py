@@ -208,7 +208,7 @@ def ingest_sources(
     }
     first = plans[0]
     form = first.form if first.shape == "table" else first.shape
-    told = (os.fspath(out), form, first.columns)
+    summary_fields = (os.fspath(out), form, first.columns)
     notes = [note for plan in plans for note in plan.notes]
     if outputs.is_up_to_date(out, **recipe):
         with refuse_whatever_fails(
@@ -216,9 +216,12 @@ def ingest_sources(
         ):
             counted = outputs.require_marker(out, names=())["facts"]["ingest"]
             return IngestSummary(
-                *told, **counted, facts=corpus_folder.read_corpus_summary(out), up_to_date=True,
+                *summary_fields,
+                **counted,
+                facts=corpus_folder.read_corpus_summary(out),
+                up_to_date=True,
                 notes=notes,
-            )  # fmt: skip
+            )
     places = [plan.path for plan in plans if not plan.path.startswith("hub:")]
     outputs.check_output_folder(out, inputs=places, force=force)
     shown = columns_line(first.columns, first.shape)
@@ -229,14 +232,14 @@ def ingest_sources(
             f"{first.name}: columns other than the guessed ones ({what}) are given with {named}"
         )
     summary: dict[str, Any] = {}
-    with outputs.staged_folder(out, **recipe, facts=summary, force=force) as part:
-        counts, counted = _write_corpus(part, plans, options, progress)
+    with outputs.staged_folder(out, **recipe, facts=summary, force=force) as staged:
+        counts, counted = _write_corpus(staged, plans, options, progress)
         summary |= {"corpus": asdict(counts), "ingest": counted}
         corpus_folder.write_corpus_card(
-            part, Path(out).absolute().name, counts, list(inputs), simulated=False,
+            staged, Path(out).absolute().name, counts, list(inputs), simulated=False,
             rewritten=counted["rewritten"],
         )  # fmt: skip
-    return IngestSummary(*told, **counted, facts=counts, notes=notes)
+    return IngestSummary(*summary_fields, **counted, facts=counts, notes=notes)
 
 
 def _name_sources(paths: Sequence[str], options: IngestOptions) -> list[IngestSource]:
@@ -293,13 +296,13 @@ def _refuse_screened_text(path: str) -> None:
 
 
 def _write_corpus(
-    part: Path, plans: list[IngestSource], options: IngestOptions, progress: bool
+    folder: Path, plans: list[IngestSource], options: IngestOptions, progress: bool
 ) -> tuple[CorpusSummary, dict[str, Any]]:
     """Read all rows, group them into conversations of one person each, and write those in the order
     in which they began. Returns the facts of the corpus, and what was counted."""
     with (
-        RowSorter(part / "threads", messages=MESSAGE_SCHEMA) as sorter,
-        (part / "rejected.csv").open("w", encoding="utf-8", newline="") as file,
+        RowSorter(folder / "threads", messages=MESSAGE_SCHEMA) as sorter,
+        (folder / "rejected.csv").open("w", encoding="utf-8", newline="") as file,
     ):
         left_out = _collect_messages(plans, options, sorter, csv.writer(file), progress)
         names_people = (
@@ -308,16 +311,20 @@ def _write_corpus(
             or any(plan.form == "slack" for plan in plans)
         )
         _group_messages(sorter, fill_persons=bool(names_people))
-        ((cut, nobody),) = sorter.run(_COUNT_THREADS_SQL)
-        ((alike,),) = sorter.run(_COUNT_ALIKE_SQL)
+        ((threads_cut, threads_of_nobody),) = sorter.run(_COUNT_THREADS_SQL)
+        ((people_alike,),) = sorter.run(_COUNT_ALIKE_SQL)
         sorter.run(_SORT_TURNS_SQL)
-        writer = CorpusWriter(part, options.split)
-        for (lots,) in sorter.run("SELECT DISTINCT lot FROM named ORDER BY lot"):
-            writer.add(pa.Table.from_batches(sorter.batches(_LIST_TURNS_SQL.format(lots))))
-    read = sum(plan.rows for plan in plans)
-    facts = writer.close("thread" if nobody else "column")
-    sums = {name: sum(getattr(plan, name) for plan in plans) for name in COUNTS}
-    return facts, {"rows": read, "rejected": left_out, "cut": cut, "alike": alike, **sums}
+        writer = CorpusWriter(folder, options.split)
+        for (lot,) in sorter.run("SELECT DISTINCT lot FROM named ORDER BY lot"):
+            writer.add(pa.Table.from_batches(sorter.batches(_LIST_TURNS_SQL.format(lot))))
+    facts = writer.close("thread" if threads_of_nobody else "column")
+    return facts, {
+        "rows": sum(plan.rows for plan in plans),
+        "rejected": left_out,
+        "cut": threads_cut,
+        "alike": people_alike,
+        **{name: sum(getattr(plan, name) for plan in plans) for name in COUNTS},
+    }
 
 
 def _collect_messages(
@@ -346,7 +353,7 @@ def _collect_messages(
     unique = any(plan.shape != "table" for plan in plans)  # ids are of records or conversations
     ids: set[str | None] = set()
     total: Counter[str] = Counter()
-    left = sys.maxsize if options.limit is None else options.limit
+    rows_left = sys.maxsize if options.limit is None else options.limit
     good_rows = turns = 0
     refusals: list[str] = []
     helpful: list[str] = []
@@ -354,7 +361,7 @@ def _collect_messages(
     for plan in plans:
         reasons: Counter[str] = Counter()
         stream = itertools.islice(
-            tqdm(plan.read(), "reading", unit=" rows", **bar_options(progress)), left
+            tqdm(plan.read(), "reading", unit=" rows", **bar_options(progress)), rows_left
         )
         while lot := list(itertools.islice(stream, readers.PARQUET_BATCH_ROWS)):
             messages: list[tuple[Any, ...]] = []
@@ -385,17 +392,17 @@ def _collect_messages(
             plan.rows += len(lot)
             sorter.add("messages", messages)
             turns += len(messages)
-        left -= plan.rows
+        rows_left -= plan.rows
         total += reasons
         if plan.bad and not options.skip_bad:
             del reasons[readers.REPEATED_HEADER]
             refusals[-1] += _list_remedies(plan, reasons, options)
         elif plan.bad > options.max_bad * plan.rows:
+            limit = argument("max_bad", options.max_bad)
             raise OptionWouldHelp(
                 f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad "
                 f"({_rank_reasons(reasons)}), "
-                f"a share of {plan.bad / plan.rows:.2g}, more than "
-                f"{argument('max_bad', options.max_bad)}",
+                f"a share of {plan.bad / plan.rows:.2g}, more than {limit}",
                 "max_bad",
             )
     if refusals and not options.skip_bad:
@@ -444,11 +451,11 @@ def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], options: Inge
     share = skipped / plan.rows
     if share > options.max_bad:
         skip = arguments(skip_bad=True, max_bad=math.ceil(100 * share) / 100)
-    each = ", ".join(
+    listed_reasons = ", ".join(
         f"{count:,} {reason} ({remedies.get(reason, skip)})"
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
     )
-    return f"; in all {plan.bad:,} of {plan.rows:,} rows: {each}"
+    return f"; in all {plan.bad:,} of {plan.rows:,} rows: {listed_reasons}"
 
 
 def _read_messages(
@@ -470,8 +477,8 @@ def columns_line(columns: ColumnsByRole, shape: str = "table") -> str:
 
 def _rank_reasons(reasons: Mapping[str, int]) -> str:
     """The reasons with their counts, the most frequent first."""
-    why = sorted(reasons.items(), key=lambda item: -item[1])
-    return ", ".join(f"{count:,} {reason}" for reason, count in why)
+    ranked = sorted(reasons.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count:,} {reason}" for reason, count in ranked)
 
 
 def format_ingest_summary(summary: IngestSummary) -> str:

@@ -176,7 +176,7 @@ def _own_parts(message: Message) -> Iterator[Message]:
         if part.get_content_maintype() == "message":
             continue
         if isinstance(payload, list):
-            within.extendleft(one for one in reversed(payload) if isinstance(one, Message))
+            within.extendleft(inner for inner in reversed(payload) if isinstance(inner, Message))
         else:
             yield part
 
@@ -230,14 +230,14 @@ def _without_transfer_encoding(part: Message) -> bytes:
     raise BadRow("not its transfer encoding", "has a text that is not in its transfer encoding")
 
 
-def _codecs_of_charset(name: str) -> tuple[str, ...]:
+def _codecs_of_charset(charset: str) -> tuple[str, ...]:
     """The codecs by which a text with this charset is read, in their order. A text without a known
     charset is read as UTF-8; one that says it is ASCII, though it is not, may be cp1252 as well."""
     try:
-        known = codecs.lookup(name or "utf-8").name
+        codec = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):
         return ("utf-8",)
-    return ("utf-8", "cp1252") if known == "ascii" else (_READ_AS.get(known, known), "utf-8")
+    return ("utf-8", "cp1252") if codec == "ascii" else (_READ_AS.get(codec, codec), "utf-8")
 
 
 def _join_flowed_lines(part: Message, text: str) -> str:

@@ -146,7 +146,7 @@ class IngestSource:
         given |= {"drop_quotes": "yes" * options.drop_quotes, "no_users": "yes" * options.no_users}
         for name, value in given.items():
             if value and name not in shape.options:
-                others = [one.called for one in RECORD_SHAPES.values() if name in one.options]
+                others = [other.called for other in RECORD_SHAPES.values() if name in other.options]
                 what = f"is read only with {' or '.join(others)}; {self.name} holds {shape.called}"
                 where = f"columns[{name!r}]" if name in options.columns else name
                 raise InvalidOption(where, what, value)
@@ -156,30 +156,39 @@ class IngestSource:
         names none."""
         lines = sum(bool(line.strip()) for line in first.splitlines())
         if self.form == "lines":
-            told = "each line is read as one message"
+            how_it_is_read = "each line is read as one message"
         elif Path(self.path).is_dir():
-            told = (
+            how_it_is_read = (
                 f"each of its {count_of(len(self._files), 'file', 'files')} is read as one message"
             )
         else:
-            told = f"read as one message of {count_of(lines, 'line', 'lines')}"
+            how_it_is_read = f"read as one message of {count_of(lines, 'line', 'lines')}"
             if lines > 1:
-                told += f"; {argument('format', 'lines')} makes each line a message"
+                how_it_is_read += f"; {argument('format', 'lines')} makes each line a message"
         if not self.options.no_users and not self.options.columns.get("user"):
-            each = "line" if self.form == "lines" else "file"
-            counts = f"{argument('no_users', True)} counts each {each} as a person"
-            raise OptionWouldHelp(f"{self.name}: names no person; {counts} ({told})", "no_users")
-        self.notes.append(f"{self.name}: {told}")
+            unit = "line" if self.form == "lines" else "file"
+            counts = f"{argument('no_users', True)} counts each {unit} as a person"
+            raise OptionWouldHelp(
+                f"{self.name}: names no person; {counts} ({how_it_is_read})", "no_users"
+            )
+        self.notes.append(f"{self.name}: {how_it_is_read}")
 
-    def _find_date_order(self, when: str) -> None:
+    def _find_date_order(self, column: str) -> None:
         """Settle the order of day and month if the dates of the first rows allow only one."""
         if self.options.dates != "auto" or self.form in ("mbox", "eml", "slack"):
             return
         rows = itertools.islice(self.read(), DATE_ROWS)
-        cells = (c.get(when) for _, c in rows if not isinstance(c, BadRow))
-        matches = [NUMERIC_DATE.fullmatch(c.strip()) for c in cells if isinstance(c, str)]
-        pairs = {(int(m[1]), int(m[3])) for m in matches if m and m[2] != "." and len(m[1]) < 3}
-        day_first, month_first = (any(pair[k] > 12 for pair in pairs) for k in (0, 1))
+        values = [cells.get(column) for _, cells in rows if not isinstance(cells, BadRow)]
+        dates = [
+            NUMERIC_DATE.fullmatch(value.strip()) for value in values if isinstance(value, str)
+        ]
+        pairs = {
+            (int(date[1]), int(date[3]))
+            for date in dates
+            if date and date[2] != "." and len(date[1]) < 3
+        }
+        day_first = any(first > 12 for first, _ in pairs)
+        month_first = any(second > 12 for _, second in pairs)
         if day_first != month_first:
             self.options = replace(self.options, dates="dmy" if day_first else "mdy")
             what = "day" if day_first else "month"
@@ -280,37 +289,43 @@ def _is_time(value: Any) -> bool:
 def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
     """The one message in a row of a table."""
     options, columns = source.options, source.columns
-    person, talk, sender, _, when = map(columns.get, COLUMN_ROLES)
-    body = columns["text"]
-    text = _clean_text(source.unified(cells.get(body)), body)
+    user_column, thread_column, speaker_column, _, time_column = map(columns.get, COLUMN_ROLES)
+    text_column = columns["text"]
+    text = _clean_text(source.unified(cells.get(text_column)), text_column)
     quoted = cells.get(QUOTED_LINES, 0)
     if options.drop_quotes and source.form not in ("mbox", "eml"):
         text, quoted = strip_quotes(text)
-        text = _clean_text(text, body)
+        text = _clean_text(text, text_column)
     by_program = bool(cells.get(BY_PROGRAM))
-    named = options.no_users or by_program
-    user = _clean_name(cells.get(person), person, "no user", empty=named) if person else None
-    user = None if by_program else user
-    thread = _clean_name(cells.get(talk), talk, "no thread") if talk else None
-    speaker = _clean_name(cells.get(sender), sender, "no speaker", empty=True) if sender else None
+    may_lack_user = options.no_users or by_program
+    user = thread = speaker = None
+    if user_column:
+        name = _clean_name(cells.get(user_column), user_column, "no user", empty=may_lack_user)
+        user = None if by_program else name
+    if thread_column:
+        thread = _clean_name(cells.get(thread_column), thread_column, "no thread")
+    if speaker_column:
+        speaker = _clean_name(cells.get(speaker_column), speaker_column, "no speaker", empty=True)
     if options.agents:
-        who, agents = (user or "").lower(), [name.lower() for name in options.agents]
-        answers = who in agents or f"@{who.partition('@')[2]}" in agents
-        user, speaker = None if answers else user, speaker or ("USR", "SYS")[answers]
+        writer = (user or "").lower()
+        agents = [name.lower() for name in options.agents]
+        answers = writer in agents or f"@{writer.partition('@')[2]}" in agents
+        user = None if answers else user
+        speaker = speaker or ("SYS" if answers else "USR")
         source.answers += answers
-    time = parse_time(cells.get(when), when, options.dates) if when else None
+    time = parse_time(cells.get(time_column), time_column, options.dates) if time_column else None
     source.quoted += quoted
     return [(thread, user, speaker or "", text, time, None)]
 
 
 def _moved_secrets(turn: Turn) -> list[dict[str, Any]]:
     """The labelled spans of a turn, as JSON values, at their places in its unified writing."""
-    spans = [(s.start, s.end) for s in turn.secrets]
+    spans = [(secret.start, secret.end) for secret in turn.secrets]
     if unify_writing(turn.text) != turn.text:
         spans = move_spans(turn.text, spans)
     return [
-        {"kind": s.kind, "start": start, "end": end}
-        for s, (start, end) in zip(turn.secrets, spans, strict=True)
+        {"kind": secret.kind, "start": start, "end": end}
+        for secret, (start, end) in zip(turn.secrets, spans, strict=True)
         if start < end
     ]
 
@@ -320,19 +335,19 @@ def messages_of_dialogue(cells: Mapping[str, Any], source: IngestSource) -> list
     unless their key ``labelled`` says otherwise."""
     no_users = source.options.no_users
     try:
-        d = jsonl.parse_dialogue(dict(cells, user=cells.get("id")) if no_users else cells)
+        dialogue = jsonl.parse_dialogue(dict(cells, user=cells.get("id")) if no_users else cells)
     except ValueError as error:
         raise BadRow("not a dialogue of crtlib", str(error)) from None
     return [
         (
-            d.id,
-            None if no_users else d.user,
+            dialogue.id,
+            None if no_users else dialogue.user,
             t.speaker,
             _clean_text(source.unified(t.text), "text"),
             parse_time(turn.get("time")),
             json.dumps(_moved_secrets(t)) if turn.get("labelled", "secrets" in turn) else None,
         )
-        for t, turn in zip(d.turns, cells["turns"], strict=True)
+        for t, turn in zip(dialogue.turns, cells["turns"], strict=True)
     ]
 
 
@@ -340,10 +355,12 @@ def _messages_of_pair(prompt: Any, completion: Any) -> list[Any] | None:
     """A prompt and its completion, each a text or a list of messages, as the messages of one chat;
     None for anything else."""
     sides = (("user", prompt), ("assistant", completion))
-    both = [
+    message_lists = [
         [{"role": role, "content": side}] if isinstance(side, str) else side for role, side in sides
     ]
-    return [*itertools.chain(*both)] if all(isinstance(side, list) for side in both) else None
+    if not all(isinstance(side, list) for side in message_lists):
+        return None
+    return [*itertools.chain(*message_lists)]
 
 
 def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
@@ -361,26 +378,26 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
     about, listed = (cells.get(name) for name in ("metadata", "messages"))
     if listed is None:
         listed = _messages_of_pair(cells.get("prompt"), cells.get("completion"))
-    every = {comparable_name(k): v for k, v in (about.items() if isinstance(about, dict) else ())}
-    every |= {comparable_name(k): v for k, v in cells.items()}
+    metadata = about if isinstance(about, dict) else {}
+    every = {comparable_name(key): value for key, value in [*metadata.items(), *cells.items()]}
     named = [every.get(name) for name in ("user", "userid", "id", *COLUMN_ROLES["thread"])]
     options = source.options
     person = next((name for name in named[:2] if name not in (None, "")), None)
     user = None if options.no_users else _clean_name(person, "user", "no user")
     thread = next((_clean_name(v, "id", "no thread") for v in named[2:] if v is not None), None)
     messages: list[TurnMessage] = []
-    for m in listed if isinstance(listed, list) else [None]:
-        if not isinstance(m, dict):
+    for message in listed if isinstance(listed, list) else [None]:
+        if not isinstance(message, dict):
             raise BadRow("not messages", "holds a message that is not a JSON object", "messages")
-        content = m.get("content")
+        content = message.get("content")
         if isinstance(content, list):
-            parts = [p.get("text") for p in content if isinstance(p, dict)]
-            content = "\n".join(p for p in parts if isinstance(p, str))
+            texts = [element.get("text") for element in content if isinstance(element, dict)]
+            content = "\n".join(element for element in texts if isinstance(element, str))
         if content is None or (isinstance(content, str) and not content.strip()):
             continue
-        speaker = str(m.get("role") or "")
+        speaker = str(message.get("role") or "")
         jsonl.check_unicode("role", speaker)
-        stamps = (m.get("timestamp"), m.get("time"))
+        stamps = (message.get("timestamp"), message.get("time"))
         time = parse_time(next((t for t in stamps if t is not None), None), dates=options.dates)
         text = _clean_text(source.unified(content), "content")
         messages.append((thread, user, speaker, text, time, None))

@@ -60,7 +60,7 @@ def strip_quotes(text: str) -> tuple[str, int]:
     >>> strip_quotes("Ja.\\n\\nAm 5. Feb. 2026 um 17:58 schrieb Bob\\n<bob@x.org>:\\n\\nKommst du?")
     ('Ja.', 4)
     """
-    kept: list[str] = []
+    kept_lines: list[str] = []
     own_lines = _LINE_BREAK.split(text)
     lines = [unify_writing(line) for line in own_lines]
     quoted = place = 0
@@ -79,9 +79,9 @@ def strip_quotes(text: str) -> tuple[str, int]:
             quoted += len(lines) - place
             break
         else:
-            kept.append(own_lines[place])
+            kept_lines.append(own_lines[place])
             place += 1
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip(), quoted
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept_lines)).strip(), quoted
 
 
 def looks_quoted(text: str) -> bool:
@@ -123,7 +123,7 @@ def _says_when(text: str) -> bool:
 
 
 def _count_parts_of_when(text: str) -> int:
-    return sum(bool(look.search(text)) for look in (_DAY, _HOUR, _ADDRESS))
+    return sum(bool(pattern.search(text)) for pattern in (_DAY, _HOUR, _ADDRESS))
 
 
 def _count_announcing(lines: list[str], place: int) -> int:
@@ -139,11 +139,11 @@ def _count_announcing(lines: list[str], place: int) -> int:
             continue
         if count == 1:
             return 1
-        rest, after = " ".join(texts[1:count]), lines[place + count : place + count + 2]
+        later_lines, after = " ".join(texts[1:count]), lines[place + count : place + count + 2]
         before_quotation = any(map(_MARK.match, after))
-        parts_needed = 1 if before_quotation and _ADDRESS.search(rest) else 2
+        parts_needed = 1 if before_quotation and _ADDRESS.search(later_lines) else 2
         whole = _count_parts_of_when(" ".join(texts[:count])) >= parts_needed
-        alone = _announces(rest) and _says_when(rest) and not texts[0].endswith(",")
+        alone = _announces(later_lines) and _says_when(later_lines) and not texts[0].endswith(",")
         return count if re.search(r"\d", texts[0]) and whole and not alone else 0
     return 0
 
@@ -166,11 +166,11 @@ def _begins_another_mail(lines: list[str], place: int) -> bool:
         begins = next(iter(lines[place + 1 : place + 2]), "").strip()
     if not _HEADER_LINES["from"].match(begins):
         return False
-    block = [one.strip() for one in lines[place : place + 1 + HEADER_LINES_LOOKED_AT]]
-    block = block[: next((k for k, one in enumerate(block) if not one), len(block))]
+    block = [block_line.strip() for block_line in lines[place : place + 1 + HEADER_LINES_LOOKED_AT]]
+    block = block[: next((k for k, block_line in enumerate(block) if not block_line), len(block))]
     sent, date, more = (
-        sum(bool(_HEADER_LINES[part].match(one)) for one in block)
+        sum(bool(_HEADER_LINES[part].match(block_line)) for block_line in block)
         for part in ("sent", "date", "more")
     )
-    named = any(_ADDRESS.search(one) for one in block)
+    named = any(_ADDRESS.search(block_line) for block_line in block)
     return bool((sent or date) and more and (named or sent or more > 1))

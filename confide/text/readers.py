@@ -123,33 +123,33 @@ def format_by_name(path: StrPath) -> str:
     path = Path(path)
     if path.is_dir():
         return _format_of_folder(path)
-    end = Path(path.name.lower().removesuffix(".gz")).suffix
-    if end == ".txt" and _is_whatsapp(path):
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    if suffix == ".txt" and _is_whatsapp(path):
         return "whatsapp"
-    if end == ".zip" and path.is_file():
+    if suffix == ".zip" and path.is_file():
         names = chats.list_export_files(path)
         if chats.is_slack_export(names):
             return "slack"
         if any(name.endswith(".txt") for name in names):
             return "whatsapp"
-    if end not in FORMAT_OF_SUFFIX:
+    if suffix not in FORMAT_OF_SUFFIX:
         formats = ", ".join(SOURCE_FORMATS)
-        if hint := REFUSED_SUFFIXES.get(end):
+        if hint := REFUSED_SUFFIXES.get(suffix):
             raise ValueError(f"{path}: {hint}")
-        told = f"its format is not known; use {argument('format')} {formats}"
-        raise OptionWouldHelp(f"{path}: {told}", "format")
-    return FORMAT_OF_SUFFIX[end]
+        remedy = f"its format is not known; use {argument('format')} {formats}"
+        raise OptionWouldHelp(f"{path}: {remedy}", "format")
+    return FORMAT_OF_SUFFIX[suffix]
 
 
 def _format_of_folder(path: Path) -> str:
     """The format of the files in a folder."""
     if next(path.glob("**/*.json"), None) and chats.is_slack_export(chats.list_export_files(path)):
         return "slack"
-    for name, end in FOLDER_SUFFIXES.items():
-        if first := next(path.glob(f"**/*{end}"), None):
+    for name, suffix in FOLDER_SUFFIXES.items():
+        if first := next(path.glob(f"**/*{suffix}"), None):
             return "whatsapp" if name == "text" and _is_whatsapp(first) else name
-    ends = (end for end in REFUSED_SUFFIXES if next(path.glob(f"**/*{end}"), None))
-    hint = next((f"; a {end} file {REFUSED_SUFFIXES[end]}" for end in ends), "")
+    suffixes = (suffix for suffix in REFUSED_SUFFIXES if next(path.glob(f"**/*{suffix}"), None))
+    hint = next((f"; a {suffix} file {REFUSED_SUFFIXES[suffix]}" for suffix in suffixes), "")
     every = ", ".join(dict.fromkeys(FOLDER_SUFFIXES.values()))
     raise ValueError(f"{path}: holds no {every} files{hint}")
 
@@ -184,8 +184,8 @@ def read_rows(path: StrPath, form: str, options: IngestOptions) -> Iterator[Numb
     if encoding != "auto" and form not in ENCODED_FORMATS:
         raise argument_error("encoding", f"is for {', '.join(ENCODED_FORMATS)}, {path} is {form}")
     if encoding != "auto" and Path(path).suffix.lower() == ".zip":
-        told = f"is for text files, {path} is a zip file, which has UTF-8"
-        raise argument_error("encoding", told)
+        reason = f"is for text files, {path} is a zip file, which has UTF-8"
+        raise argument_error("encoding", reason)
     if form == "hub":
         return _hub_rows(hub_address(os.fspath(path), split))
     path = Path(path)
@@ -204,7 +204,7 @@ def read_rows(path: StrPath, form: str, options: IngestOptions) -> Iterator[Numb
         return chats.read_whatsapp_chats(paths, encoding)
     if form == "parquet":
         named = {name for name in options.columns.values() if name}
-        records = (_parquet_records(one, named) for one in _files_of_split(path, paths, split))
+        records = (_parquet_records(file, named) for file in _files_of_split(path, paths, split))
         return enumerate(itertools.chain.from_iterable(records), 1)
     return _text_file_rows(paths, encoding) if form == "text" else read_mail_files(paths)
 
@@ -221,33 +221,12 @@ def _table_rows(
     with open_decoded(path, encoding) as text:
         lines = files.read_bounded_lines(text, path)
         first = next(filter(str.strip, lines), "")
-        if told := _SEPARATOR_LINE.fullmatch(first.rstrip("\r\n")):  # which Excel may write
-            delimiter, first = told[1], next(filter(str.strip, lines), "")
+        if named := _SEPARATOR_LINE.fullmatch(first.rstrip("\r\n")):  # which Excel may write
+            delimiter = named[1]
+            first = next(filter(str.strip, lines), "")
         sign = delimiter or max(",;\t|", key=first.count)
         reader = csv.reader(itertools.chain([first], lines), delimiter=sign, strict=True)
-        try:  # a name may span several lines
-            again = [" ".join(name.split()) for name in next(reader, [])]
-        except csv.Error:
-            raise ValueError(f"{path.name}: its header has a quote that is out of place") from None
-        places = [str(k + 1) for k in range(len(again))]
-        if wrong := next((place for place in rename if place not in places), None):
-            raise argument_error(
-                "rename", f"{wrong!r} must be a column's number, 1 to {len(again)}"
-            )
-        header = [rename.get(place, name) for place, name in zip(places, again, strict=True)]
-        if not any(header):
-            raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
-        if decoding_fault("".join(header), encoding):
-            name, remedy = name_of_encoding(encoding), describe_encoding_remedy(path, encoding)
-            raise OptionWouldHelp(f"{path.name}: its header is not {name}; {remedy}", "encoding")
-        what, column = "", header.index("") + 1 if "" in header else 0
-        if column:
-            what = f"column {column} has no name"
-        elif both := find_repeated_name(header):
-            what, column = "columns {1} and {0} have the same name".format(*both), both[1]
-        if what:
-            remedy = argument("rename", {str(column): "NAME"})
-            raise OptionWouldHelp(f"{path.name}: {what}; {remedy} gives it another", "rename")
+        written, header = _read_table_header(reader, path, encoding, rename)
         number, width = 1, len(header)
         while True:
             try:
@@ -258,8 +237,8 @@ def _table_rows(
                     if bad := decoding_fault("".join(cells), encoding):
                         yield number, bad
                     elif (
-                        " ".join(cells[0].split()) == again[0]
-                        and [" ".join(cell.split()) for cell in cells] == again
+                        " ".join(cells[0].split()) == written[0]
+                        and [" ".join(cell.split()) for cell in cells] == written
                     ):
                         yield number, BadRow(REPEATED_HEADER, "is the header again")
                     elif len(cells) == width:
@@ -275,14 +254,57 @@ def _table_rows(
                 yield number, BadRow("a broken quote", f"has a quote {where}")
 
 
+def _read_table_header(
+    rows: Iterator[list[str]], path: Path, encoding: str, rename: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Read the header of a table.
+
+    Args:
+        rows: The rows of the table from its header on.
+        path: The file, for messages.
+        encoding: Its encoding.
+        rename: New names by the number of a column, from "1" on.
+
+    Returns:
+        The names of the columns as they are written, in one line each, and as they are renamed.
+
+    Raises:
+        ValueError: If a column has no name or that of another, or is not there to be renamed.
+    """
+    try:  # a name may span several lines
+        written = [" ".join(name.split()) for name in next(rows, [])]
+    except csv.Error:
+        raise ValueError(f"{path.name}: its header has a quote that is out of place") from None
+    numbers = [str(k + 1) for k in range(len(written))]
+    if wrong := next((number for number in rename if number not in numbers), None):
+        raise argument_error("rename", f"{wrong!r} must be a column's number, 1 to {len(written)}")
+    header = [rename.get(number, name) for number, name in zip(numbers, written, strict=True)]
+    if not any(header):
+        raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
+    if decoding_fault("".join(header), encoding):
+        name, remedy = name_of_encoding(encoding), describe_encoding_remedy(path, encoding)
+        raise OptionWouldHelp(f"{path.name}: its header is not {name}; {remedy}", "encoding")
+    fault, column = "", 0
+    if "" in header:
+        column = header.index("") + 1
+        fault = f"column {column} has no name"
+    elif repeated := find_repeated_name(header):
+        column = repeated[1]
+        fault = "columns {1} and {0} have the same name".format(*repeated)
+    if fault:
+        remedy = argument("rename", {str(column): "NAME"})
+        raise OptionWouldHelp(f"{path.name}: {fault}; {remedy} gives it another", "rename")
+    return written, header
+
+
 def _text_file_rows(paths: Sequence[Path], encoding: str) -> Iterator[NumberedRow]:
     """Each file as one turn."""
-    for number, one in enumerate(paths, 1):
-        with open_decoded(one, encoding) as text:
+    for number, path in enumerate(paths, 1):
+        with open_decoded(path, encoding) as text:
             content = text.read(files.MAX_LINE_LENGTH)
         if len(content) == files.MAX_LINE_LENGTH:
             size = files.MAX_LINE_LENGTH >> 20
-            raise ValueError(f"{one}: is longer than {size} MiB, too long for a turn")
+            raise ValueError(f"{path}: is longer than {size} MiB, too long for a turn")
         yield number, decoding_fault(content, encoding) or {"text": content.strip()}
 
 
@@ -319,14 +341,14 @@ def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, A
     try:
         table = pq.ParquetFile(files.check_regular_file(path))
         names = table.schema_arrow.names
-        if both := find_repeated_name(names):
-            places = "columns {} and {}".format(*both)
+        if repeated := find_repeated_name(names):
+            places = "columns {} and {}".format(*repeated)
             raise ValueError(f"{path.name}: {places} have the same name; rename one")
         read = [name for name in names if is_column_read(name, named)]
-        rest = dict.fromkeys(names)
+        no_cells = dict.fromkeys(names)
         for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=read or names[:1]):
             for cells in _parquet_cells(batch):
-                yield cells if isinstance(cells, BadRow) else rest | cells
+                yield cells if isinstance(cells, BadRow) else no_cells | cells
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise_machine_fault(error)
         raise ValueError(f"{path}: is not a Parquet file, or is damaged") from None
@@ -337,8 +359,8 @@ def _parquet_cells(batch: pa.RecordBatch) -> list[dict[str, Any] | BadRow]:
     try:
         return list(batch.to_pylist())
     except Exception:  # UnicodeDecodeError, OverflowError and others
-        each = (read_record(k, _parquet_row, batch.slice(k, 1)) for k in range(len(batch)))
-        return [cells for _, cells in each]
+        rows = (read_record(k, _parquet_row, batch.slice(k, 1)) for k in range(len(batch)))
+        return [cells for _, cells in rows]
 
 
 def _parquet_row(row: pa.RecordBatch) -> dict[str, Any]:
@@ -368,11 +390,11 @@ def _files_of_split(source: Path, paths: list[Path], split: str) -> list[Path]:
         return inside or bool(re.match(rf"{name}(?![A-Za-z0-9])", path.name))
 
     of_split = [path for path in paths if is_of(path, split)]
-    there = sorted(name for name in _SPLIT_NAMES if any(is_of(path, name) for path in paths))
-    if of_split or paths == [source] or (not there and split == IngestOptions.split):
+    present = sorted(name for name in _SPLIT_NAMES if any(is_of(path, name) for path in paths))
+    if of_split or paths == [source] or (not present and split == IngestOptions.split):
         return of_split or paths
-    told = f"must be {' or '.join(there)}" if there else "no file has its name"
-    raise OptionWouldHelp(f"{argument('split')}: {split!r} is not in {source}; {told}", "split")
+    remedy = f"must be {' or '.join(present)}" if present else "no file has its name"
+    raise OptionWouldHelp(f"{argument('split')}: {split!r} is not in {source}; {remedy}", "split")
 
 
 def hub_address(name: str, split: str) -> str:
@@ -382,11 +404,12 @@ def hub_address(name: str, split: str) -> str:
     >>> hub_address("hub:ada/own", "train")
     'hf://datasets/ada/own@refs/convert/parquet/default/train/*.parquet'
     """
-    parts = name.removeprefix("hub:").split("/")
-    if len(parts) not in (2, 3) or not all(re.fullmatch(r"[\w.-]+", p) for p in (*parts, split)):
+    name_parts = name.removeprefix("hub:").split("/")
+    are_names = all(re.fullmatch(r"[\w.-]+", part) for part in (*name_parts, split))
+    if len(name_parts) not in (2, 3) or not are_names:
         must = f"must be hub:owner/name[/configuration], its {argument('split')} a name"
         raise ValueError(f"{name}: {must}")
-    owner, repository, configuration = [*parts, "default"][:3]
+    owner, repository, configuration = [*name_parts, "default"][:3]
     where = f"{owner}/{repository}@refs/convert/parquet/{configuration}/{split}"
     return f"hf://datasets/{where}/*.parquet"
 

@@ -74,29 +74,29 @@ def hash_registry_units(
     simulations = simulations or customersim.SimulationCheck()
     compared_messages, messages_as_in_0_3 = _MessagesOfText(), _MessagesOfText()
     stretches, owners, people = Counter[str](), _OwnersOfText(), _WordsOfPeople()
-    for d in corpora.read_dialogues(corpus):
-        content = json.dumps([[t.speaker, t.text] for t in d.turns])
-        is_short_as_written = sum(len(t.text) for t in d.turns) < SHORT_TALK_CHARACTERS
-        yield (
-            "dialogue",
-            hash_text(f"{d.id} {d.user} {content}" if is_short_as_written else content),
-        )
-        compared_texts = [_compared_words(t.text) for t in d.turns]
+    for dialogue in corpora.read_dialogues(corpus):
+        content = json.dumps([[t.speaker, t.text] for t in dialogue.turns])
+        is_short_as_written = sum(len(t.text) for t in dialogue.turns) < SHORT_TALK_CHARACTERS
+        identity = f"{dialogue.id} {dialogue.user}"
+        yield "dialogue", hash_text(f"{identity} {content}" if is_short_as_written else content)
+        compared_texts = [_compared_words(t.text) for t in dialogue.turns]
         words = " ".join(filter(None, compared_texts))
         is_short_in_words = len(words) < SHORT_TALK_CHARACTERS
-        talk = hash_text(f"{d.id} {d.user} {words}" if is_short_in_words else words)
+        talk = hash_text(f"{identity} {words}" if is_short_in_words else words)
         yield "talk", talk
-        texts_as_in_0_3 = [normalise_text(t.text) for t in d.turns]
-        named = bool(d.user) and not invents and (says_who_is_named or d.user != d.id)
-        owners.add(d, talk, map(hash_text, {*compared_texts, *texts_as_in_0_3}), named=named)
-        if simulations.holds(d):
+        texts_as_in_0_3 = [normalise_text(t.text) for t in dialogue.turns]
+        has_own_name = says_who_is_named or dialogue.user != dialogue.id
+        named = bool(dialogue.user) and not invents and has_own_name
+        owners.add(dialogue, talk, map(hash_text, {*compared_texts, *texts_as_in_0_3}), named=named)
+        if simulations.holds(dialogue):
             continue
-        if d.user and not (invents and d.user == normalise_unit_name(d.id)):
-            yield from (("user", hash_text(name)) for name in {d.user, normalise_text(d.user)})
-        if is_raw and d.user:
-            people.add(d.user, words)
-        compared_messages.add(compared_texts, d.user)
-        messages_as_in_0_3.add(texts_as_in_0_3, d.user)
+        if dialogue.user and not (invents and dialogue.user == normalise_unit_name(dialogue.id)):
+            names = {dialogue.user, normalise_text(dialogue.user)}
+            yield from (("user", hash_text(name)) for name in names)
+        if is_raw and dialogue.user:
+            people.add(dialogue.user, words)
+        compared_messages.add(compared_texts, dialogue.user)
+        messages_as_in_0_3.add(texts_as_in_0_3, dialogue.user)
         stretches.update(map(hash_text, _short_message_stretches(compared_texts)))
         if len(stretches) > 2 * MAX_IDENTIFYING_MESSAGES:
             stretches = Counter(
@@ -116,8 +116,8 @@ def hash_registry_units(
 def hash_conversations(corpus: str | os.PathLike) -> Iterator[str]:
     """For each conversation that has words, a hash of them as they are compared. It does not depend
     on who says them, so short conversations of strangers may have the same."""
-    for d in corpora.read_dialogues(corpus):
-        if words := " ".join(filter(None, (_compared_words(t.text) for t in d.turns))):
+    for dialogue in corpora.read_dialogues(corpus):
+        if words := " ".join(filter(None, (_compared_words(t.text) for t in dialogue.turns))):
             yield hash_text(words)
 
 
@@ -176,24 +176,24 @@ class _MessagesOfText:
     def add(self, texts: Sequence[str], user: str) -> None:
         """Add the messages of a conversation."""
         for text in set(texts):
-            name, long = hash_text(text), len(text) >= LONG_MESSAGE_CHARACTERS
-            _, times, owner = self.said.get(name, (long, 0, user))
-            self.said[name] = long, times + 1, owner if owner == user else ""
+            digest, long = hash_text(text), len(text) >= LONG_MESSAGE_CHARACTERS
+            _, times, owner = self.said.get(digest, (long, 0, user))
+            self.said[digest] = long, times + 1, owner if owner == user else ""
         if len(self.said) > 2 * MAX_IDENTIFYING_MESSAGES:
-            kept = sorted(self.said)[:MAX_IDENTIFYING_MESSAGES]
-            self.said = {name: self.said[name] for name in kept}
+            smallest = sorted(self.said)[:MAX_IDENTIFYING_MESSAGES]
+            self.said = {digest: self.said[digest] for digest in smallest}
 
     def units(self, short: str, *, rare: str = "") -> Iterator[tuple[str, str]]:
         """The kind and hash of each. Short ones are of the kind ``short``; those that only one
         conversation has are also of the kind ``rare``, unless that is empty."""
-        for name in sorted(self.said)[:MAX_IDENTIFYING_MESSAGES]:
-            long, times, user = self.said[name]
+        for digest in sorted(self.said)[:MAX_IDENTIFYING_MESSAGES]:
+            long, times, user = self.said[digest]
             if long and (times <= MOST_CONVERSATIONS_OF_A_MESSAGE or user):
-                yield "message", name
+                yield "message", digest
             if not long:
-                yield short, name
+                yield short, digest
                 if rare and times == 1:
-                    yield rare, name
+                    yield rare, digest
 
 
 class _WordsOfPeople:
@@ -236,31 +236,31 @@ class _OwnersOfText:
         self.talks, self.messages = dict[str, set[str]](), dict[str, set[str]]()
         self.named = self.whole = True
 
-    def add(self, d: Dialogue, talk: str, messages: Iterable[str], *, named: bool) -> None:
+    def add(self, dialogue: Dialogue, talk: str, messages: Iterable[str], *, named: bool) -> None:
         """Add a conversation, by its own hash ``talk`` and the hashes of its ``messages``;
         ``named``: it is known to be a person's."""
         self.named &= named
-        self.add_talk(d.user, talk, messages)
+        self.add_talk(dialogue.user, talk, messages)
 
     def add_talk(self, user: str, talk: str, messages: Iterable[str] = ()) -> None:
         """Add what somebody says in one or in all conversations, and its messages."""
-        for known, names in ((self.talks, (talk,)), (self.messages, messages)):
-            for name in names:
-                known.setdefault(name, set()).add(user)
+        for known, digests in ((self.talks, (talk,)), (self.messages, messages)):
+            for digest in digests:
+                known.setdefault(digest, set()).add(user)
             if len(known) > 2 * MAX_IDENTIFYING_MESSAGES:
                 self.whole = False
-                for name in sorted(known)[MAX_IDENTIFYING_MESSAGES:]:
-                    del known[name]
+                for digest in sorted(known)[MAX_IDENTIFYING_MESSAGES:]:
+                    del known[digest]
 
     def units(self, raw: bool) -> Iterator[tuple[str, str]]:
         """The kind and hash of each unit, of a ``raw`` text or of what screening left of one."""
         self.whole &= max(len(self.talks), len(self.messages)) <= MAX_IDENTIFYING_MESSAGES
         for kind, known in (("owners", self.talks), ("speakers", self.messages)):
-            for name in sorted(known)[:MAX_IDENTIFYING_MESSAGES]:
+            for digest in sorted(known)[:MAX_IDENTIFYING_MESSAGES]:
                 if kind == "speakers":
-                    yield "spoken", name
+                    yield "spoken", digest
                 if raw:
-                    yield kind, hash_text(json.dumps([name, *sorted(known[name])]))
+                    yield kind, hash_text(json.dumps([digest, *sorted(known[digest])]))
         if raw and self.named and self.whole:
             yield "compared", ""
 

@@ -17,28 +17,28 @@ class TextReading:
     """What is known about a text, a file or a corpus folder, once its dialogues have been read."""
 
     def __init__(self, corpus: str | os.PathLike) -> None:
-        folder = Path(corpus).is_dir()
-        self._said = corpus_folder.read_corpus_summary(corpus) if folder else None
+        is_folder = Path(corpus).is_dir()
+        self._summary = corpus_folder.read_corpus_summary(corpus) if is_folder else None
         self._digest = hashlib.sha256()
         self._turns, self._talks, self._longest = Counter[str](), Counter[str](), 1
         self._unnamed = self._named_like_talk = False
 
     def watch(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
         """Pass the dialogues on, one after another, and note what they show."""
-        for d in dialogues:
-            if self._said is None:
-                corpus_folder.add_to_corpus_hash(self._digest, d)
-            self._longest = max(self._longest, len(d.turns))
-            self._turns[d.user] += len(d.turns)
-            self._talks[d.user] += 1
-            self._unnamed |= not d.user
-            self._named_like_talk |= d.user == d.id
-            yield d
+        for dialogue in dialogues:
+            if self._summary is None:
+                corpus_folder.add_to_corpus_hash(self._digest, dialogue)
+            self._longest = max(self._longest, len(dialogue.turns))
+            self._turns[dialogue.user] += len(dialogue.turns)
+            self._talks[dialogue.user] += 1
+            self._unnamed |= not dialogue.user
+            self._named_like_talk |= dialogue.user == dialogue.id
+            yield dialogue
 
     @property
     def sha256(self) -> str:
         """The :func:`crtlib.text.corpora.hash_corpus` of the text."""
-        return self._said.sha256 if self._said else self._digest.hexdigest()
+        return self._summary.sha256 if self._summary else self._digest.hexdigest()
 
     @property
     def users_are(self) -> str:
@@ -48,8 +48,8 @@ class TextReading:
         name here."""
         if self._unnamed:
             return "unknown"
-        if self._said:
-            return self._said.users_are
+        if self._summary:
+            return self._summary.users_are
         return "thread" if self._named_like_talk else "column"
 
     @property

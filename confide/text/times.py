@@ -113,23 +113,23 @@ def _parse_written_time(text: str, dates: str, column: str) -> datetime:
 
 def _read_numeric_date(match: re.Match[str], dates: str, column: str) -> datetime:
     """Read a date of three numbers; if they are separated by points, the day is first."""
-    sign, half = match[2], match[8] or ""
+    separator, half_of_day = match[2], match[8] or ""
     first, second, third = (int(match[k]) for k in (1, 3, 4))
     hours, minutes, seconds = (int(match[k] or 0) for k in (5, 6, 7))
-    if half and 1 <= hours <= 12:
-        hours = hours % 12 + 12 * (half in "pP")
+    if half_of_day and 1 <= hours <= 12:
+        hours = hours % 12 + 12 * (half_of_day in "pP")
     clock = (hours, minutes, seconds)
     if len(match[1]) > 2:
         return datetime(first, second, third, *clock)
     if len(match[4]) not in (2, 4):
         raise ValueError("no year")
-    if sign != "." and dates == "auto":
+    if separator != "." and dates == "auto":
         raise BadRow(
             "day or month first",
             f"begins with day or month: use {argument('dates', 'dmy', 'mdy')}",
             column,
         )
-    day, month = (second, first) if sign != "." and dates == "mdy" else (first, second)
+    day, month = (second, first) if separator != "." and dates == "mdy" else (first, second)
     if len(match[4]) == 2:
         third += 2000 if 2000 + third <= _next_year() else 1900
     return datetime(third, month, day, *clock)

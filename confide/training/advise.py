@@ -172,9 +172,9 @@ class Advice:
         )
 
 
-def _owners_of_turns(about: Mapping[str, Any]) -> str:
+def _owners_of_turns(label_facts: Mapping[str, Any]) -> str:
     """The word for those from whom one turn each was drawn: people or conversations."""
-    return {"user": "people", "dialogue": "conversations"}[str(about["by"])]
+    return {"user": "people", "dialogue": "conversations"}[str(label_facts["by"])]
 
 
 def advise_on_limits(
@@ -192,6 +192,7 @@ def advise_on_limits(
     """Find which policies and how much noise meet some limits, at what cost, or what is missing.
 
     Args:
+        corpus: The text, a file or a folder.
         labels: A folder of ``crtlib label`` that somebody has read; it counts the pairs it judges.
         require: Limits, as for ``crtlib certify --require``.
         policies: The policies to try; by default the corpus's own, if it has one.
@@ -201,6 +202,10 @@ def advise_on_limits(
         trials: How many trainings will be compared, each of which is charged.
         settings: Fields of a training (:class:`confide.recipes.Crt`), such as ``epochs`` or
             ``init``.
+
+    Returns:
+        A row for each pair and unit, which of them is best, and commands that carry it out, or that
+        draw the labels that are missing.
 
     Raises:
         ValueError: For malformed limits, and for what cannot be judged or trained on.
@@ -213,18 +218,18 @@ def advise_on_limits(
     if not require:
         raise argument_error("require", "is missing; give 'public <= 1%' or another limit")
     limits.judge_limits({"verdict": "none"}, require)  # refuses a malformed limit
-    about = label_tasks.read_label_facts(labels)
-    turns, people = int(about["judge"]), int(about["users"])
+    label_facts = label_tasks.read_label_facts(labels)
+    turns, people = int(label_facts["judge"]), int(label_facts["users"])
     pairs_and_units = [
-        (policy, cautious, unit)
+        (policy, conservative_policy, unit)
         for policy in policies or [default_policy(corpus)]
-        for cautious in conservative
+        for conservative_policy in conservative
         for unit in units
     ]
-    given = {k: v for k, v in settings.items() if v is not None}
+    given = {name: value for name, value in settings.items() if value is not None}
     tried: list[tuple[CrtStudy, PreparedData]] = []
-    for policy, cautious, unit in dict.fromkeys(pairs_and_units):
-        fields = {**given, "policy": policy, "conservative": cautious, "unit": unit}
+    for policy, conservative_policy, unit in dict.fromkeys(pairs_and_units):
+        fields = {**given, "policy": policy, "conservative": conservative_policy, "unit": unit}
         study = study_of_text.build_study(corpus, **fields)
         prepared = study_data.prepare_data(study, known=stored_rates(study.corpus))
         tried.append(
@@ -239,32 +244,55 @@ def advise_on_limits(
         for study, prepared in tried
     )
     best = max(
-        (k for k, row in enumerate(rows) if row.meets_limits),
-        key=lambda k: _text_kept_for_its_noise(rows[k]),
+        (index for index, row in enumerate(rows) if row.meets_limits),
+        key=lambda index: _text_kept_for_its_noise(rows[index]),
         default=None,
     )
     commands: list[list[str]] = []
     if best is not None:
-        why, row = f"plan {best + 1}: keeps the most text for its noise", rows[best]
-        options = {"policy": row.policy, "conservative": row.conservative, "labels": labels}
-        options |= {"epsilon": f"{row.epsilon:g}", "unit": row.unit}
-        options |= {"init": "random", **given}  # else a machine with a GPU chooses another model
-        out = _find_free_name("model")
-        options |= {"trials": str(trials), "out": out} if trials > 1 else {"out": out}
-        words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
-        requirements = [("--require", text) for text in require]
-        commands = [
-            ["train", str(corpus), *itertools.chain(*words)],
-            ["certify", out, "--out", "certificate.html", *itertools.chain(*requirements)],
-        ]
+        why = f"plan {best + 1}: keeps the most text for its noise"
+        commands = _commands_of_plan(rows[best], corpus, labels, require, trials, given)
     else:
-        why, near = _explain_unmet(rows, about, hours)
-        if near:
-            draw = ["--turns", str(near), *_options_of_a_like_draw(about, pairs_and_units)]
-            out = _find_free_name("more-labels")
-            commands = [["label", "sample", str(corpus), *draw, "--out", out]]
+        why, needed_turns = _explain_unmet(rows, label_facts, hours)
+        if needed_turns:
+            draw = ["--turns", str(needed_turns)]
+            draw += _options_of_a_like_draw(label_facts, pairs_and_units)
+            folder = _find_free_name("more-labels")
+            commands = [["label", "sample", str(corpus), *draw, "--out", folder]]
     lines = tuple(shlex.join(["crtlib", *words]) for words in commands)
-    return Advice(rows, best, why, lines, turns, people, pairs, _owners_of_turns(about))
+    return Advice(rows, best, why, lines, turns, people, pairs, _owners_of_turns(label_facts))
+
+
+def _commands_of_plan(
+    row: AdviceRow,
+    corpus: StrPath,
+    labels: StrPath,
+    require: Sequence[str],
+    trials: int,
+    given: Mapping[str, Any],
+) -> list[list[str]]:
+    """The commands that train by a plan and certify the model, each as the words after ``crtlib``.
+
+    Args:
+        row: The plan.
+        corpus: The text.
+        labels: The folder of labels that judges the policies.
+        require: The limits of the certificate.
+        trials: How many trainings will be compared.
+        given: Fields of the training that the caller set.
+    """
+    options = {"policy": row.policy, "conservative": row.conservative, "labels": labels}
+    options |= {"epsilon": f"{row.epsilon:g}", "unit": row.unit}
+    options |= {"init": "random", **given}  # else a machine with a GPU chooses another model
+    model_folder = _find_free_name("model")
+    options |= {"trials": str(trials)} if trials > 1 else {}
+    options |= {"out": model_folder}
+    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
+    requirements = [("--require", limit) for limit in require]
+    return [
+        ["train", str(corpus), *itertools.chain(*words)],
+        ["certify", model_folder, "--out", "certificate.html", *itertools.chain(*requirements)],
+    ]
 
 
 def _text_kept_for_its_noise(row: AdviceRow) -> float:
@@ -276,11 +304,11 @@ def _text_kept_for_its_noise(row: AdviceRow) -> float:
 def _find_free_name(name: str) -> str:
     """A free name for a folder here: ``name``, or else the first of ``name-2``, ``name-3``..."""
     names = itertools.chain([name], (f"{name}-{k}" for k in itertools.count(2)))
-    return next(each for each in names if not Path(each).exists())
+    return next(candidate for candidate in names if not Path(candidate).exists())
 
 
 def _options_of_a_like_draw(
-    about: Mapping[str, Any], pairs: Sequence[tuple[str, str, str]]
+    label_facts: Mapping[str, Any], pairs: Sequence[tuple[str, str, str]]
 ) -> list[str]:
     """Options of ``crtlib label sample`` that draw labels like those that judged these pairs of
     policies: by person or by conversation, with the same kinds, and with a new seal on custom files
@@ -290,12 +318,12 @@ def _options_of_a_like_draw(
         Test: ``tests/release/test_advise.py::
         test_the_draw_that_is_advised_judges_the_plans_that_asked_for_it``.
     """
-    parts = dict.fromkeys(
+    policy_parts = dict.fromkeys(
         part for pi, pi_c, _ in pairs for name in (pi, pi_c) for part in name.split("+")
     )
-    own = "+".join(filter(is_from_file, parts))
-    seal = ["--seal", own] if own else []
-    return ["--by", str(about["by"]), "--kinds", ",".join(about["kinds"]), *seal]
+    custom_files = "+".join(filter(is_from_file, policy_parts))
+    seal = ["--seal", custom_files] if custom_files else []
+    return ["--by", str(label_facts["by"]), "--kinds", ",".join(label_facts["kinds"]), *seal]
 
 
 @dataclass(frozen=True)
@@ -363,7 +391,7 @@ def _advise_on_pair(
         epsilon = taken["epsilon"]
         turns_to_read = _find_turns_to_read(trial, epsilon, prepared.rates, rates, turns, people)
     masked = sum(span.end - span.start for spans in prepared.flags for span in spans)
-    parts = prepared.prepared
+    points = prepared.prepared
     return AdviceRow(
         policy=study.policy,
         conservative=study.conservative,
@@ -371,7 +399,7 @@ def _advise_on_pair(
         meets_limits=met_count > 0,
         epsilon=taken["epsilon"],
         noise_multiplier=taken["noise"],
-        private_share=len(parts.private) / max(1, parts.points),  # as screen counts
+        private_share=len(points.private) / max(1, points.points),  # as screen counts
         masked_share=masked / max(1, sum(len(p.text) for p in prepared.points)),
         rates={name: getattr(rates, name).to_json() for name in RATE_NAMES},
         judged_limits=taken["judged"],
@@ -415,25 +443,25 @@ def _find_turns_to_read(
     policies keep failing as often; None if one from each of the ``people`` would not be enough.
     ``counted`` are the rates on the ``turns`` that were read, ``rates`` those of all pairs that
     they judged."""
-    most = people / turns
-    can_be_drawn = (*(m for m in LABEL_MULTIPLES if m < most), most)
+    largest_growth = people / turns
+    can_be_drawn = (*(m for m in LABEL_MULTIPLES if m < largest_growth), largest_growth)
     # A new draw also reaches those who taught a policy, whose labels do not count.
     judging_turns = max(1, turns - counted.left_out_points)
-    speaks = (1 - counted.left_out_clusters / people) * turns / judging_turns
-    for times in can_be_drawn:
-        if trial.at_epsilon(epsilon, _rates_after_labels(rates, times * speaks))["met"]:
-            return min(math.ceil(turns * times), people)
+    counting_ratio = (1 - counted.left_out_clusters / people) * turns / judging_turns
+    for growth in can_be_drawn:
+        if trial.at_epsilon(epsilon, _rates_after_labels(rates, growth * counting_ratio))["met"]:
+            return min(math.ceil(turns * growth), people)
     return None
 
 
-def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
-    """The rates that ``more`` times as many counted labels would give, if policies failed as often
-    as on these. They would be a new draw, which judges all pairs again."""
+def _rates_after_labels(rates: PolicyRates, growth: float) -> PolicyRates:
+    """The rates that ``growth`` times as many counted labels would give, if policies failed as
+    often as on these. They would be a new draw, which judges all pairs again."""
 
     def enlarged(counts: tuple[int, int]) -> tuple[int, int]:
         failures, judged_secrets = counts
-        all_then = math.floor(judged_secrets * more)
-        return min(math.ceil(failures * more), all_then), all_then
+        all_then = math.floor(judged_secrets * growth)
+        return min(math.ceil(failures * growth), all_then), all_then
 
     def with_more_labels(rate: Rate) -> Rate:
         if rate.origin != "one_per_cluster":
@@ -455,27 +483,29 @@ def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
 
 
 def _explain_unmet(
-    rows: Sequence[AdviceRow], about: Mapping[str, Any], hours: float
+    rows: Sequence[AdviceRow], label_facts: Mapping[str, Any], hours: float
 ) -> tuple[str, int | None]:
     """Why no row meets the limits, and how many turns to draw if that would help."""
     if all(row.void_reasons for row in rows):
         return f"no plan has a promise; void: {' '.join(rows[0].void_reasons)}", None
-    near = min((row.turns_to_read for row in rows if row.turns_to_read is not None), default=None)
+    turns_by_row = [row.turns_to_read for row in rows if row.turns_to_read is not None]
+    least_turns = min(turns_by_row, default=None)
     missing = " and ".join(_unmet_limits(rows))
-    if near is None:
-        who = _owners_of_turns(about)
+    if least_turns is None:
+        owners = f"{int(label_facts['users']):,} {_owners_of_turns(label_facts)}"
         return (
-            f"none would meet the limits even if a turn of each of the {int(about['users']):,} "
-            f"{who} were read: {missing}; it takes better policies, or more {who}"
+            f"none would meet the limits even if a turn of each of the {owners} were read: "
+            f"{missing}; it takes better policies, or more {_owners_of_turns(label_facts)}"
         ), None
-    needed = near * label_tasks.SECONDS_PER_TURN / 3600  # a new draw, of which none is read
+    # A new draw, of which none is read.
+    hours_needed = least_turns * label_tasks.SECONDS_PER_TURN / 3600
     why = (
-        f"none meets the limits ({missing}): needs a separate draw of {near:,} turns, "
-        f"{math.ceil(10 * needed) / 10:g} hours"
+        f"none meets the limits ({missing}): needs a separate draw of {least_turns:,} turns, "
+        f"{math.ceil(10 * hours_needed) / 10:g} hours"
     )
-    if needed > hours:
+    if hours_needed > hours:
         return f"{why}; {argument('hours')} allows {hours:g}", None
-    return why, near
+    return why, least_turns
 
 
 def _unmet_limits(rows: Sequence[AdviceRow]) -> Iterator[str]:

@@ -144,12 +144,12 @@ class OdometerRun:
     def _lines_of(self, run: str | None) -> list[odometer_lines.OdometerEntry]:
         """The lines with which the run started or resumed, of the odometer or the registry: from
         whichever has more, as one of them may have come back from a backup."""
-        own = odometer.read_entries(self.folder) if self.folder.is_dir() else []
-        both = (
-            [e for e in lines if e.run == run and e.state == "started"]
-            for lines in (own, self.registry.entries())
+        odometer_entries = odometer.read_entries(self.folder) if self.folder.is_dir() else []
+        starts_by_ledger = (
+            [entry for entry in lines if entry.run == run and entry.state == "started"]
+            for lines in (odometer_entries, self.registry.entries())
         )
-        return max(both, key=len)
+        return max(starts_by_ledger, key=len)
 
     def finish(self, model: Path | None, conditions: Mapping[str, Any] | None = None) -> None:
         """Enter that the run is over, with the hashes of its ``model`` (the file of its weights, if
@@ -206,24 +206,28 @@ class OdometerRun:
             return sources
         lines = [*odometer.read_entries(self.folder), *self.registry.entries()]
         hashes = {self.facts["base"], self.facts["base_tensors"]} - {None}
-        name = plain_name(Path(self.init).name)
+        base_name = plain_name(Path(self.init).name)
         runs = {e.run for e in lines if {e.model, e.tensors} & hashes}
         if not runs:
             is_of_crtlib = (outputs.find_marker(self.init) or {}).get("command") == "train"
             lineage: Any = "unknown" if is_of_crtlib else "outside"
-            return [*sources, file_sources.BaseSource(name, lineage)]
-        before = [file_sources.BaseSource(f"what {name} started from", "outside")]
+            return [*sources, file_sources.BaseSource(base_name, lineage)]
+        before = [file_sources.BaseSource(f"what {base_name} started from", "outside")]
         with contextlib.suppress(ValueError):  # if only the weights were copied here
             if not (released := released_folder.read_release(self.init)).altered:
                 before = [s for s in released.sources if isinstance(s, file_sources.BaseSource)]
         above = spending.ancestor_runs(lines, set(), hashes) - runs
         counted = {e.run for e in self.spent.entries}
-        earlier = [_judge_base(s.name, above, counted)
-                   if s.lineage in ("known", "elsewhere") else s for s in before]  # fmt: skip
-        own = file_sources.BaseSource(name, "known")
+        earlier = [
+            _judge_base(source.name, above, counted)
+            if source.lineage in ("known", "elsewhere")
+            else source
+            for source in before
+        ]
+        base = file_sources.BaseSource(base_name, "known")
         if not runs <= counted:
-            own = _judge_base(name, runs | above, counted)
-        return [*sources, *dict.fromkeys((own, *earlier))]
+            base = _judge_base(base_name, runs | above, counted)
+        return [*sources, *dict.fromkeys((base, *earlier))]
 
     def record_fields(self) -> dict[str, str]:
         """Where the run is entered, as fields of its record."""
@@ -259,20 +263,21 @@ def _write_mark(
 def _read_mark(mark: Path) -> tuple[str | None, tuple[file_sources.ScriptSource, ...]]:
     """The run and the scripts that :func:`_write_mark` wrote, if the checkpoint is where it was
     made. For one from elsewhere the run is None and the script unknown."""
-    run, _, rest = (files.read_text(mark) if mark.exists() else "").partition(" ")
+    written = files.read_text(mark) if mark.exists() else ""
+    run, _, place_and_scripts = written.partition(" ")
     place = f"{mark.resolve()}\n"
-    if not rest.startswith(place):
+    if not place_and_scripts.startswith(place):
         return None, (file_sources.UNKNOWN_SCRIPT,)
-    lines = (line.partition(" ") for line in rest.removeprefix(place).splitlines())
+    lines = (line.partition(" ") for line in place_and_scripts.removeprefix(place).splitlines())
     return run, tuple(file_sources.ScriptSource(name, sha256) for sha256, _, name in lines)
 
 
-def _judge_base(name: str, runs: set[str], counted: set[str]) -> file_sources.BaseSource:
+def _judge_base(base_name: str, runs: set[str], counted: set[str]) -> file_sources.BaseSource:
     """The source for a model that ``runs`` made: "known" if the promise on this text counts all of
     them, given the runs that it has ``counted``; otherwise "elsewhere"."""
     if runs and runs <= counted:
-        return file_sources.BaseSource(name, "known")
-    return file_sources.BaseSource(name, "elsewhere", beside_counted=bool(runs & counted))
+        return file_sources.BaseSource(base_name, "known")
+    return file_sources.BaseSource(base_name, "elsewhere", beside_counted=bool(runs & counted))
 
 
 def open_odometer(
@@ -286,55 +291,67 @@ def open_odometer(
     trials: int = 1,
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], Mapping[str, Any]] | None = None,
 ) -> OdometerRun:
-    """Open the odometer of a training, in ``odometer_folder`` or beside its corpus. Its folder is
-    created with the first line. The corpus, and the runs in all odometers of it beside it, are
-    entered in the registry. ``facts`` go into every line. Noise that is not ``secure`` follows from
-    a known seed and so protects nobody.
+    """Open the odometer of a training. Its folder is created with the first line. The corpus, and
+    the runs in all odometers of it beside it, are entered in the registry.
 
-    Raises ``ValueError`` for a broken odometer or that of another corpus, and if it cannot be
-    written.
+    Args:
+        corpus: The text, a file or a folder.
+        facts: What every line of the run states.
+        init: What the model starts from.
+        protects: Whether the noise protects every point.
+        odometer_folder: The odometer; None: the one beside the corpus.
+        secure: Whether the noise comes from the operating system. If it follows from a known seed,
+            it protects nobody.
+        trials: How many trainings on this text are compared.
+        conditions: Returns what the first line states about the conditions of the promise.
+
+    Returns:
+        The run, which has entered nothing yet.
+
+    Raises:
+        ValueError: For a broken odometer or that of another corpus, and if it cannot be written.
     """
-    sha = corpora.hash_corpus(corpus)
-    beside = odometer.find_odometers(corpus, sha)
-    home = (
+    corpus_sha256 = corpora.hash_corpus(corpus)
+    odometers_beside = odometer.find_odometers(corpus, corpus_sha256)
+    own_folder = (
         Path(odometer_folder)
         if odometer_folder is not None
-        else odometer.find_odometer(corpus, sha)
+        else odometer.find_odometer(corpus, corpus_sha256)
     )
-    others = [folder for folder in beside if folder.resolve() != home.resolve()]
-    if beside and others == beside:
+    others = [folder for folder in odometers_beside if folder.resolve() != own_folder.resolve()]
+    if odometers_beside and others == odometers_beside:
         raise argument_error(
-            "odometer", f"{odometer_folder}: this text has one already, {beside[0]}; name that"
+            "odometer",
+            f"{odometer_folder}: this text has one already, {odometers_beside[0]}; name that",
         )
     weights = Path(init) / "model.safetensors"
     facts_of_run = {
-        "corpus": sha,
+        "corpus": corpus_sha256,
         "base": outputs.hash_file(weights) if weights.is_file() else None,
         "base_tensors": hash_tensors(init),
         "about": text_sizes.max_points_per_unit(corpus),
         "trials": trials,
         **facts,
     }
-    odometer_lines.refuse_no_folder(home)
+    odometer_lines.refuse_no_folder(own_folder)
     meter = OdometerRun(
-        home, facts_of_run, init, secure, protects and secure, conditions=conditions
+        own_folder, facts_of_run, init, secure, protects and secure, conditions=conditions
     )
-    if os.path.lexists(home / odometer_lines.SIGNING_KEY_FILE):
-        seal.ensure_signing_key(home)  # refuses a broken key before anything is written
+    if os.path.lexists(own_folder / odometer_lines.SIGNING_KEY_FILE):
+        seal.ensure_signing_key(own_folder)  # refuses a broken key before anything is written
     try:
-        odometer.enter_other_odometers(others, sha, meter.registry)
-        if home.is_dir():
-            odometer.prepare_odometer(home, sha, meter.registry)
-        files.check_writable(
-            next(p for p in (home.absolute(), *home.absolute().parents) if p.is_dir())
-        )
+        odometer.enter_other_odometers(others, corpus_sha256, meter.registry)
+        if own_folder.is_dir():
+            odometer.prepare_odometer(own_folder, corpus_sha256, meter.registry)
+        folder_and_parents = (own_folder.absolute(), *own_folder.absolute().parents)
+        files.check_writable(next(folder for folder in folder_and_parents if folder.is_dir()))
         text_registry.register_text(corpus)
     except OSError as error:
         raise_machine_fault(error)
-        where = meter.registry.folder if str(meter.registry.folder) in str(error) else home
+        where = meter.registry.folder if str(meter.registry.folder) in str(error) else own_folder
         raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None
-    if home.is_dir():  # else it is created with its first line, so a refusal leaves none
-        odometer.check_odometer_corpus(home, odometer.read_entries(home), sha)
+    if own_folder.is_dir():  # else it is created with its first line, so a refusal leaves none
+        odometer.check_odometer_corpus(own_folder, odometer.read_entries(own_folder), corpus_sha256)
     return meter
 
 

@@ -80,6 +80,10 @@ def find_flagged_holders(
 
     Args:
         batches: Reads the points, the same each time; they are read twice.
+        policy: Flags the secrets.
+        by: What gets a promise of its own: a "value" or a "user".
+        prior: The probability with which an attacker guesses a secret beforehand, in (0, 1).
+        posterior: The probability that the promise allows afterwards, in (``prior``, 1).
     """
     check_choice("by", by, ("value", "user"))
     check_allowed("prior", prior, 0 < prior < 1, "in (0, 1)")
@@ -88,14 +92,14 @@ def find_flagged_holders(
     users: dict[int, set[str]] = {}
     flagged = list[set[int]]()
     for points in batches():
-        for p, spans in zip(points, policy(points), strict=True):
-            values = [p.text[s.start : s.end] for s in spans]
+        for point, spans in zip(points, policy(points), strict=True):
+            values = [point.text[s.start : s.end] for s in spans]
             numbers = {
                 rows.setdefault(search_form_of(v), ListedValue(v, "", len(rows))).number
                 for v in values
             }
             for number in numbers:
-                users.setdefault(number, set()).add(p.user)
+                users.setdefault(number, set()).add(point.user)
             flagged.append(numbers)
     find = ValueFinder(
         argument("policy"), [row for row in rows.values() if is_long_enough(row.value)]
@@ -155,20 +159,21 @@ def _find_holders(
     points = itertools.chain.from_iterable(batches)
     pairs: list[tuple[str, int]] = []
     examples: list[str] = []
-    for k, p in enumerate(points):
-        flagged_here = flagged[k] if flagged else set()
-        held = flagged_here.union(*(find(p.text[a:b])[1] for a, b in spoken_spans(p)))
+    for index, point in enumerate(points):
+        flagged_here = flagged[index] if flagged else set()
+        messages = [point.text[start:end] for start, end in spoken_spans(point)]
+        held = flagged_here.union(*(find(message)[1] for message in messages))
         held_names = sorted(set().union(*(names[number] for number in held)))
-        pairs += [(name, k) for name in held_names]
-        examples.append(p.id)
+        pairs += [(name, index) for name in held_names]
+        examples.append(point.id)
     if not pairs:
         raise ValueError("secrets=0: none of them appears in the text; there is nothing to protect")
     seen = dict.fromkeys(name for name, _ in pairs)
     every = order or list(seen)
     secrets = [name for name in every if name in seen]
-    place = {name: i for i, name in enumerate(secrets)}
+    position = {name: k for k, name in enumerate(secrets)}
     prior, posterior = map(list, zip(*map(promise, secrets), strict=True))
-    placed = [(place[name], k) for name, k in pairs]
+    placed = [(position[name], index) for name, index in pairs]
     return SecretHolders(secrets, examples, placed, prior, posterior, len(every) - len(secrets))
 
 

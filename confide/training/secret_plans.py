@@ -102,20 +102,41 @@ def make_secret_plan(
     targets: str = "sqrt",
     force: bool = False,
 ) -> SecretPlanResult | None:
-    """Find who holds which secret in ``corpus``, and write into the folder ``out`` a plan that
-    keeps the promise for each secret. None if the same plan is already there.
+    """Find who holds which secret in a corpus, and write a plan that keeps the promise for each
+    secret.
 
-    The secrets are the values in ``table`` (``user,secret[,kind][,p][,r]``) or what ``policy``
-    flags; ``by`` is what gets a promise of its own. With several ``scales``, the plan for the scale
-    ``take`` is written, or else the plan that keeps most text for its noise. ``plan.json`` and
-    ``weights.parquet`` (with pseudonyms) are public files; all others are private.
+    ``plan.json`` and ``weights.parquet`` (with pseudonyms) are public files; all others are
+    private.
 
-    Raises ``ValueError`` for a screened folder, among other things.
+    Args:
+        corpus: The text, a file or a folder.
+        out: The folder of the plan.
+        table: The secrets, as a file of values ``user,secret[,kind][,p][,r]``.
+        policy: Flags the secrets, if there is no table.
+        by: What gets a promise of its own: a "value" or a "user".
+        unit: What one point is: a "turn", a "dialogue" or a "user".
+        prior: The probability with which an attacker guesses a secret beforehand, in (0, 1).
+        posterior: The probability that the promise allows afterwards; None: as in the table.
+        steps: How many steps a training takes; None: as many as :data:`DEFAULT_EPOCHS` need.
+        batch_size: Expected number of points in a batch; None: :data:`DEFAULT_BATCH_SIZE`, or a
+            tenth of the points if that is less.
+        scales: A plan is made for each of these.
+        take: The scale of the plan that is written; None: that of the plan that keeps most text for
+            its noise.
+        neighbouring_relation: How two texts differ that the promise compares.
+        targets: How the budget grows with the number of points that hold a secret.
+        force: Replace the contents of ``out``.
+
+    Returns:
+        The plan; None if the same one is already there.
+
+    Raises:
+        ValueError: For a screened folder, among other things.
     """
     _refuse_screened_folder(corpus)
     if (table is None) == (policy is None):
-        both = f"{argument('table')}, {argument('policy')}"
-        raise ValueError(f"{both}: give exactly one of the two")
+        arguments = f"{argument('table')}, {argument('policy')}"
+        raise ValueError(f"{arguments}: give exactly one of the two")
     check_choice("targets", targets, tuple(secret_protection.BUDGET_EXPONENTS))
     inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})
     named = (
@@ -130,7 +151,7 @@ def make_secret_plan(
                               "key": "key"}  # fmt: skip
     if outputs.is_up_to_date(out, **recipe):
         return None
-    with outputs.staged_folder(out, public=PUBLIC_PLAN_FILES, force=force, **recipe) as part:
+    with outputs.staged_folder(out, public=PUBLIC_PLAN_FILES, force=force, **recipe) as staged:
         points = partial(_point_batches, corpus, unit)
         if table is not None:
             holders = find_listed_holders(points(), table, **promise)
@@ -138,17 +159,20 @@ def make_secret_plan(
             raise argument_error("posterior", f"must be given with {argument('policy')}")
         else:
             holders = find_flagged_holders(points, policy_by_name(policy or ""), **promise)
-        matrix, n = holders.matrix(), len(holders.examples)
-        batch = min(DEFAULT_BATCH_SIZE, max(1, n // 10)) if batch_size is None else batch_size
-        count = max(1, math.ceil(DEFAULT_EPOCHS * n / batch)) if steps is None else steps
-        check_allowed("steps", count, count >= 1, "at least 1")
+        holder_matrix = holders.matrix()
+        point_count = len(holders.examples)
+        if batch_size is None:
+            batch_size = min(DEFAULT_BATCH_SIZE, max(1, point_count // 10))
+        if steps is None:
+            steps = max(1, math.ceil(DEFAULT_EPOCHS * point_count / batch_size))
+        check_allowed("steps", steps, steps >= 1, "at least 1")
         plans = [
             secret_protection.plan_protection(
-                matrix,
+                holder_matrix,
                 np.array(holders.prior),
                 np.array(holders.posterior),
-                steps=count,
-                batch_size=batch,
+                steps=steps,
+                batch_size=batch_size,
                 scale=scale,
                 budget_growth=targets,
                 neighbouring_relation=neighbouring_relation,
@@ -156,10 +180,10 @@ def make_secret_plan(
             for scale in scales
         ]
         chosen, why = _choose_plan(plans, take)
-        summary = _plan_summary(chosen, holders, matrix) | {"unit": unit, "by": by}
+        summary = _plan_summary(chosen, holders, holder_matrix) | {"unit": unit, "by": by}
         summary["corpus_sha256"] = corpora.hash_text_as_read(corpus)
         summary |= _describe_teachers(policy, corpus) if policy else {}
-        _write_plan(part, chosen, holders, summary, outputs.load_or_make_key(part / "key"))
+        _write_plan(staged, chosen, holders, summary, outputs.load_or_make_key(staged / "key"))
     return SecretPlanResult(chosen, summary, secret_protection.compare_plans(plans), why)
 
 
@@ -173,10 +197,10 @@ def _refuse_screened_folder(corpus: StrPath) -> None:
         )
 
 
-def _describe_teachers(name: str, corpus: StrPath) -> dict[str, Any]:
+def _describe_teachers(policy_name: str, corpus: StrPath) -> dict[str, Any]:
     """What taught the policy of this name, if it was taught, and how many people of the text
     did."""
-    policy = policy_by_name(name)
+    policy = policy_by_name(policy_name)
     if not policy.learned:
         return {}
     everybody = ((d.user, d.id) for d in corpora.read_dialogues(corpus))
@@ -211,19 +235,19 @@ def _plan_summary(
     plan: ProtectionPlan, holders: SecretHolders, matrix: sparse.csr_array
 ) -> dict[str, Any]:
     """The content of ``plan.json``, as JSON values."""
-    plain = {k: "inf" if v == math.inf else v for k, v in plan.summary().items()}
+    values = {k: "inf" if v == math.inf else v for k, v in plan.summary().items()}
     promises = zip(plan.prior.tolist(), plan.allowed_posterior.tolist(), strict=True)
     held = len(np.unique(matrix.indices))
-    return {"schema": "crtlib/plan/1", **plain, "binding": len(plan.binding), "held": held,
+    return {"schema": "crtlib/plan/1", **values, "binding": len(plan.binding), "held": held,
             "unseen": holders.unseen, "promises": sorted(set(promises))}  # fmt: skip
 
 
 def _write_plan(
-    part: Path, plan: ProtectionPlan, holders: SecretHolders, summary: dict[str, Any], key: bytes
+    folder: Path, plan: ProtectionPlan, holders: SecretHolders, summary: dict[str, Any], key: bytes
 ) -> None:
     """Write the files of a plan, with pseudonyms for examples and secrets."""
-    examples = [make_pseudonym(key, "id", e) for e in holders.examples]
-    names = [make_pseudonym(key, "secret", s) for s in holders.secrets]
+    examples = [make_pseudonym(key, "id", example) for example in holders.examples]
+    names = [make_pseudonym(key, "secret", secret) for secret in holders.secrets]
     tables = plan.tables(examples, names)
     columns = {"prior": "p", "allowed_posterior": "r", "posterior_kl": "posterior"}
     secrets = tables["secrets"].rename(columns=columns)
@@ -234,9 +258,9 @@ def _write_plan(
         "holders": pd.DataFrame(pairs, columns=["secret", "example"]),
         "names": pd.DataFrame({"secret": names, "name": holders.secrets}),
     }.items():
-        table.to_parquet(part / f"{name}.parquet", index=False)
+        table.to_parquet(folder / f"{name}.parquet", index=False)
     text = json.dumps(outputs.with_keyed_hashes(summary, key), indent=1, allow_nan=False) + "\n"
-    (part / "plan.json").write_text(text, encoding="utf-8")
+    (folder / "plan.json").write_text(text, encoding="utf-8")
 
 
 def one_of(names: Iterable[str]) -> Any:
@@ -266,31 +290,32 @@ def read_secret_plan(
     Returns the plan, its summary with the policy, and the points. Refuses a folder that is not a
     plan, and a plan for another corpus."""
     _refuse_screened_folder(corpus)  # crtlib 0.3 made plans for screened folders
-    home = Path(folder)
-    marked = outputs.require_marker(home)
+    plan_folder = Path(folder)
+    marked = outputs.require_marker(plan_folder)
     if marked["command"] != "protect":
         raise argument_error("plan", f"{folder} is not a plan of 'crtlib protect'")
     named = f"{argument('plan')}: {folder}"
     with refuse_whatever_fails(named, "its plan.json is damaged"):
-        summary = json.loads(files.read_bytes(home / "plan.json"))
+        summary = json.loads(files.read_bytes(plan_folder / "plan.json"))
         SavedPlan.model_validate(summary)
-    key = outputs.load_or_make_key(home / "key")
+    key = outputs.load_or_make_key(plan_folder / "key")
     summary["policy"] = marked["options"].get("policy", SECRET_LIST_NAME)
     made_for = summary.get("corpus_hmac")
-    this = outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key)
+    this_hash = outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key)
     if not isinstance(made_for, str):
         raise argument_error("plan", f"{folder} was made from a table, for no known corpus")
-    if made_for != this:
-        raise argument_error("plan", f"made for corpus {made_for[:4]}…, this is {this[:4]}…")
+    if made_for != this_hash:
+        raise argument_error("plan", f"made for corpus {made_for[:4]}…, this is {this_hash[:4]}…")
     points = data_points.make_points(text, summary["unit"])
     with refuse_whatever_fails(named, "its tables are damaged", ours=ValueError):
-        weights = _read_table(home / "weights.parquet").set_index("example")
+        weights = _read_table(plan_folder / "weights.parquet").set_index("example")
         names = [make_pseudonym(key, "id", p.id) for p in points]
         if sorted(names) != weights.index.tolist():
             raise argument_error(
                 "plan", "was made for other points; make it again with 'crtlib protect'"
             )
-        secrets, holders = (_read_table(home / f"{n}.parquet") for n in ("secrets", "holders"))
+        secrets = _read_table(plan_folder / "secrets.parquet")
+        holders = _read_table(plan_folder / "holders.parquet")
         where = (pd.Index(secrets.secret).get_indexer(pd.Index(holders.secret)),
                  pd.Index(names).get_indexer(pd.Index(holders.example)))  # fmt: skip
         matrix = sparse.csr_array((np.ones(len(holders)), where), shape=(len(secrets), len(names)))

@@ -197,14 +197,15 @@ def choose_hyperparameters_by_size(
             pretrained.resolve_model_path(study.init)
         )
     else:
-        parameters = sum(p.numel() for p in build_model(study.shape(), 0).parameters())
+        model = build_model(study.shape(), 0)
+        parameters = sum(p.numel() for p in model.parameters())
     defaults = default_hyperparameters(parameters, adapters=study.lora > 0)
     max_batch_size = defaults.pop("batch_size")
     exact = training_facts.count_private_points(study, prepared)
     count = file_sources.round_down_points(exact)
     points = count if exact else len(prepared.prepared.all)
     size = given.get("batch_size") or max(1, min(max_batch_size, points // 10))
-    q = given.get("sampling_probability") or min(1.0, size / count)
+    probability = given.get("sampling_probability") or min(1.0, size / count)
     bound = max(1, 5 * count // 4)  # the exact number is not larger
     defaults |= {
         "delta": float(f"1e-{math.ceil(math.log10(10 * bound))}"),
@@ -213,7 +214,11 @@ def choose_hyperparameters_by_size(
     }
     chosen = defaults | {k: v for k, v in given.items() if k in defaults}
     return replace(
-        study, **chosen, batch_size=size, sampling_probability=q, normaliser=max(1.0, q * count)
+        study,
+        **chosen,
+        batch_size=size,
+        sampling_probability=probability,
+        normaliser=max(1.0, probability * count),
     )
 
 
@@ -236,8 +241,8 @@ def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData)
     """
     chosen = {name: getattr(recipe, name) for name in recipe.model_fields_set}
     phases = crt_study.schedule_phases(study, has_public=bool(prepared.prepared.public))
-    parts = {p.part for p in phases if "public" in p.learning_rates()}
-    if "learning_rate" in chosen and not parts:
+    parts_read = {p.part for p in phases if "public" in p.learning_rates()}
+    if "learning_rate" in chosen and not parts_read:
         raise InvalidOption(
             "learning_rate",
             "is for steps without noise, but no point is public; use private_learning_rate",
@@ -246,9 +251,9 @@ def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData)
     if "batch_size" not in chosen:
         return
     size, sizes = chosen["batch_size"], []
-    if "public" in parts:
+    if "public" in parts_read:
         sizes.append(len(prepared.prepared.public))
-    if parts - {"public"}:
+    if parts_read - {"public"}:
         sizes.append(len(prepared.prepared.all))
     if study.training_method.private and "sampling_probability" not in chosen:
         exact = training_facts.count_private_points(study, prepared)
@@ -280,20 +285,25 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
         asked = argument("method", method.name)
         raise ValueError(f"{asked}: reads raw text; give the unscreened corpus")
     screening = screened_folder.read_screening_summary(corpus)
-    fixed: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
-    fixed |= {"unit": screening["unit"], "dedup": "none", "gamma": 0.0}
-    fixed |= {"duplicates": "mask_private"}
+    screened_settings: dict[str, Any] = {
+        "policy": "none",
+        "conservative": f"screened:{Path(corpus).resolve()}",
+        "unit": screening["unit"],
+        "dedup": "none",
+        "gamma": 0.0,
+        "duplicates": "mask_private",
+    }
     if settings.get("canaries") and not settings.get("audited"):
         raise ValueError(
             f"canaries={settings['canaries']!r}: must be those of an audit (auto, or "
             f"{argument('copies', 1)}) on {corpus}, which is screened already: policies find "
             "copies of a canary, or miss them, in raw text only"
         )
-    for name in fixed.keys() & settings.keys():
+    for name in screened_settings.keys() & settings.keys():
         if name != "unit" or settings["unit"] != screening["unit"]:
             value = settings[name]
             raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it again")
-    return settings | fixed
+    return settings | screened_settings
 
 
 def resolve_model(recipe: Recipe, device: str, *, holds_people_out: bool = True) -> Recipe:
@@ -333,38 +343,41 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
     Returns:
         Values by the study's field names. A recipe has no field that its method does not read.
     """
-    r: Any = recipe  # for points, so it has the fields of a LanguageRecipe
+    options: Any = recipe  # for points, so it has the fields of a LanguageRecipe
     read = dict(recipe).get
-    chosen = {n: getattr(r, n) for n in r.model_fields_set}.get
-    if r.canaries == "auto" and chosen("copies", 1) != 1:
+    chosen = {name: getattr(options, name) for name in options.model_fields_set}.get
+    canaries = options.canaries
+    if canaries == "auto" and chosen("copies", 1) != 1:
         raise InvalidOption(
-            "copies", "must be 1 with canaries=auto, which an audit alone reads", str(r.copies)
+            "copies",
+            "must be 1 with canaries=auto, which an audit alone reads",
+            str(options.copies),
         )
-    is_audited = r.canaries == "auto" or (r.canaries > 0 and r.copies == 1)
-    if is_audited and r.canaries != "auto" and r.canaries < run_audit.MIN_AUDIT_CANARIES:
+    is_audited = canaries == "auto" or (canaries > 0 and options.copies == 1)
+    if is_audited and canaries != "auto" and canaries < run_audit.MIN_AUDIT_CANARIES:
         raise InvalidOption(
             "canaries",
             f"must be auto, or at least {run_audit.MIN_AUDIT_CANARIES} of one copy, which an audit "
             "alone reads",
-            str(r.canaries),
+            str(canaries),
         )
-    adds_noise = bool(methods.method_by_name(r.method).noise)
-    if adds_noise and r.dtype == "bfloat16":
+    adds_noise = bool(methods.method_by_name(options.method).noise)
+    if adds_noise and options.dtype == "bfloat16":
         raise InvalidOption(
-            "dtype", f"must be auto or float32 where noise is added: {WHY_FLOAT32}", r.dtype
+            "dtype", f"must be auto or float32 where noise is added: {WHY_FLOAT32}", options.dtype
         )
     dtype_of_device = "float32" if device == "cpu" or adds_noise else "bfloat16"
     values = {
-        "method": r.method,
-        "seed": r.seed,
+        "method": options.method,
+        "seed": options.seed,
         # text
-        "unit": r.unit,
-        "template": r.template,
-        "context": r.context,
-        "long": r.long,
+        "unit": options.unit,
+        "template": options.template,
+        "context": options.context,
+        "long": options.long,
         "vocab_size": read("vocab_size"),
-        "canaries": run_audit.MIN_AUDIT_CANARIES if r.canaries == "auto" else r.canaries,
-        "copies": 1 if is_audited else r.copies,
+        "canaries": run_audit.MIN_AUDIT_CANARIES if canaries == "auto" else canaries,
+        "copies": 1 if is_audited else options.copies,
         "audited": True if is_audited else None,
         # policies; for a screened folder none of these may be chosen
         "policy": chosen("policy"),
@@ -373,18 +386,18 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
         "dedup": chosen("dedup"),
         "duplicates": chosen("duplicates"),
         # model
-        "model": r.model,
-        "embedding": r.width,
-        "hidden": r.width,
-        "layers": r.layers,
-        "init": r.init,
-        "lora": r.lora,
-        "lora_alpha": r.lora_alpha,
-        "lora_targets": r.lora_targets,
-        "precision": dtype_of_device if r.dtype == "auto" else r.dtype,
+        "model": options.model,
+        "embedding": options.width,
+        "hidden": options.width,
+        "layers": options.layers,
+        "init": options.init,
+        "lora": options.lora,
+        "lora_alpha": options.lora_alpha,
+        "lora_targets": options.lora_targets,
+        "precision": dtype_of_device if options.dtype == "auto" else options.dtype,
         # optimisation
-        "epochs": r.epochs,
-        "batch_size": r.batch_size,
+        "epochs": options.epochs,
+        "batch_size": options.batch_size,
         "sampling_probability": read("sampling_probability"),
         "learning_rate": read("learning_rate"),
         "private_learning_rate": read("private_learning_rate"),

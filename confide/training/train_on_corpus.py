@@ -310,14 +310,15 @@ class Session:
             self._open_resources.close()
 
     def _close_or_warn(self) -> None:
-        left = self.training.steps_left
-        if not left:
+        steps_left = self.training.steps_left
+        if not steps_left:
             self.close()
-        elif left < len(self):
-            again = "the same call goes on; " if self.recipe.out is not None else ""
+        elif steps_left < len(self):
+            how_to_resume = "the same call goes on; " if self.recipe.out is not None else ""
             warnings.warn(
-                f"session: {left} of {len(self)} steps are left, all of them charged, and no model "
-                f"is written; {again}close(early=True) inside of the block ends a session early",
+                f"session: {steps_left} of {len(self)} steps are left, all of them charged, and no "
+                f"model is written; {how_to_resume}close(early=True) inside of the block ends a "
+                "session early",
                 stacklevel=3,
             )
 
@@ -335,12 +336,13 @@ class Session:
                 the session then stays open.
         """
         if early:
-            left = self.training.steps_left
-            if left == len(self):
+            steps_left = self.training.steps_left
+            if steps_left == len(self):
                 raise ValueError("training: no step was taken; there is nothing to end")
             self.training.stop()
-            if self.odometer and left:
-                self.odometer.stopped = file_sources.StoppedSource(len(self) - left, len(self))
+            if self.odometer and steps_left:
+                steps_taken = len(self) - steps_left
+                self.odometer.stopped = file_sources.StoppedSource(steps_taken, len(self))
         else:
             self.training.finish()
         self._is_closed = True
@@ -377,12 +379,15 @@ def _remove_if_empty(folder: Path) -> None:
 def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
     """Refuse, before training, an output folder that holds something or cannot be written, and one
     that holds the odometer, whose key would leave with the model, or is inside of it."""
-    out, meter = recipe.out, recipe.odometer
+    out = recipe.out
     if out is None:
         return
-    places = [Path(p).resolve() for p in (out, meter or out)]
-    if meter and any(a in (b, *b.parents) for a, b in (places, places[::-1])):
-        raise argument_error("odometer", f"{meter} must lie outside of {argument('out')}, {out}")
+    if recipe.odometer:
+        model_place, odometer_place = out.resolve(), recipe.odometer.resolve()
+        holds_odometer = model_place in (odometer_place, *odometer_place.parents)
+        if holds_odometer or odometer_place in model_place.parents:
+            outside = f"must lie outside of {argument('out')}, {out}"
+            raise argument_error("odometer", f"{recipe.odometer} {outside}")
     if (outputs.find_marker(out) or {}).get("command") == "train":
         _remove_checkpoint(out)  # of a training that was killed when done
         raise argument_error("out", f"{out} is a finished model; train into another folder")
@@ -393,19 +398,19 @@ def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
 def _describe_other_run(work: Path, recipe: Recipe) -> str:
     """Why an unfinished training cannot resume: which options differ from those it began with, as
     far as these are known, and what can be done."""
-    file = odometer_run.options_file(work / UNFINISHED_FILES[1])
-    begun = json.loads(files.read_text(file)) if file.is_file() else {}
+    options_path = odometer_run.options_file(work / UNFINISHED_FILES[1])
+    begun = json.loads(files.read_text(options_path)) if options_path.is_file() else {}
     now = recipe.model_dump(mode="json")
     others = [
         f"{name} {begun[name]}, not {now.get(name)}"
         for name in begun
         if name not in OPTIONS_OF_ANY_RUN and begun[name] != now.get(name)
     ]
-    told = f"with {' and '.join(others)}" if others else "of another text, model or device"
+    difference = f"with {' and '.join(others)}" if others else "of another text, model or device"
     return (
-        f"{argument('out')}: {work} belongs to another run, which was begun {told}; use the same "
-        f"options to go on, or another {argument('out')} to begin again (what was begun counts in "
-        "full)"
+        f"{argument('out')}: {work} belongs to another run, which was begun {difference}; use the "
+        f"same options to go on, or another {argument('out')} to begin again (what was begun "
+        "counts in full)"
     )
 
 

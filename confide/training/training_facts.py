@@ -21,7 +21,6 @@ SEEDED_NOISE_REASON = (
 )
 RAW_TEXT_RATES = PolicyRates(assumed_rate(1.0), assumed_rate(1.0), Rate(0, 0, 0.0, "policy"))
 """The rates of a method that reads raw text: nothing is redacted, and all of it is private."""
-"""Policies that crtlib teaches from labelled text."""
 PROTECTING_KINDS = {"differential privacy", "Bayesian confidentiality"}
 """The kinds of promise that also cover what a policy passes over."""
 PERPLEXITY_NAMES = {True: "held-out perplexity", False: "perplexity of other text"}
@@ -105,30 +104,33 @@ def names_a_tagger(policy: str) -> bool:
     return any(part.partition(":")[0] in policy_names.TAGGER_KINDS for part in policy.split("+"))
 
 
-def count_teachers(study: CrtStudy, d: PreparedData) -> int | None:
+def count_teachers(study: CrtStudy, prepared: PreparedData) -> int | None:
     """How many people of the text taught a policy; None if unknown, as for a folder that an older
     crtlib screened."""
     if study.screening is not None:
         return study.screening.get("taught_people")
     path = Path(study.corpus)
-    every = corpora.read_dialogues(path) if path.exists() else d.corpus.dialogues
-    policies = (d.policy, d.conservative_policy)
+    every = corpora.read_dialogues(path) if path.exists() else prepared.corpus.dialogues
+    policies = (prepared.policy, prepared.conservative_policy)
     return count_teaching_people(policies, ((t.user, t.id) for t in every))
 
 
-def find_judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
+def find_judging_labels(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
     """The labels that judged the policies: those of the screening, those that people made for this
     training, or else those that the corpus came with, which were not drawn for this purpose."""
-    counts, screening = d.rates.labels_json(), study.screening
+    counts, screening = prepared.rates.labels_json(), study.screening
     if screening:
         counts = screening["labels"]
         inline = _json_sha256(["labels of the corpus", screening["corpus_sha256"]])
         # Pairs that were judged since then count too.
-        facts = {"judged": d.rates.policy_pairs, "sha256": counts["sha256"] or inline}
-    elif d.labels is not None:
-        facts = dict(d.labels)
+        facts = {"judged": prepared.rates.policy_pairs, "sha256": counts["sha256"] or inline}
+    elif prepared.labels is not None:
+        facts = dict(prepared.labels)
     else:
-        spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in d.judged.points]
+        spans = [
+            [point.id, [[s.kind, s.start, s.end] for s in point.secrets]]
+            for point in prepared.judged.points
+        ]
         facts = {"sha256": _json_sha256(spans), "drawn": "given", "agreement": None}
     labels = {**counts, **facts, "alpha": RATES_ALPHA}  # for both bounds together
     return {name: value for name, value in labels.items() if name != "left_out"}

@@ -146,22 +146,23 @@ def leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[Co
         has in common with the corpus is counted. Test:
         ``tests/test_session.py::test_what_an_evaluation_has_in_common_is_left_out_and_said``.
     """
-    messages = sum(len(d.turns) for d in text.dialogues)
+    messages = sum(len(dialogue.turns) for dialogue in text.dialogues)
     read = registry_units.find_said_messages(
-        corpus, {t.text for d in text.dialogues for t in d.turns}
+        corpus, {t.text for dialogue in text.dialogues for t in dialogue.turns}
     )
-    kept: list[Dialogue] = []
-    for d in text.dialogues:
-        new = tuple(t for t in d.turns if t.text not in read)
+    kept_dialogues: list[Dialogue] = []
+    for dialogue in text.dialogues:
+        new = tuple(t for t in dialogue.turns if t.text not in read)
         if new:
-            kept.append(replace(d, turns=new if unit == "turn" else d.turns))
-    if not kept:
+            turns = new if unit == "turn" else dialogue.turns
+            kept_dialogues.append(replace(dialogue, turns=turns))
+    if not kept_dialogues:
         raise ValueError(
             f"evaluation={text.name!r}: must be text that is not trained on, but each of its "
             f"messages is also in {corpus}"
         )
-    kept_messages = sum(len(d.turns) for d in kept)
-    common = sum(t.text in read for d in kept for t in d.turns)
+    kept_messages = sum(len(dialogue.turns) for dialogue in kept_dialogues)
+    common = sum(t.text in read for dialogue in kept_dialogues for t in dialogue.turns)
     line = (
         f"other text: {kept_messages:,} messages; {messages - kept_messages:,} more are left out, "
         "as the corpus"
@@ -170,7 +171,7 @@ def leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[Co
         line += " has them word for word"
     else:
         line += f" has their whole conversations word for word; of the rest it has {common:,}"
-    return replace(text, dialogues=tuple(kept)), line
+    return replace(text, dialogues=tuple(kept_dialogues)), line
 
 
 def _canaries_for_power(study: CrtStudy, power: float) -> int:
@@ -215,20 +216,18 @@ def attach_label_rates(
     is_screened = screened_folder.is_screened_folder(study.corpus)
     if labels is None and is_screened:
         return prepared
-    both = (study.policy, study.conservative)
+    names = (study.policy, study.conservative)
     miss_setting = describe_planted_misses(study.gamma, study.per, study.seed)
     if study.template != "speaker":
         miss_setting += ", own words"
     pair = PolicyPair(
-        (prepared.policy, prepared.conservative_policy), both, study.unit, miss_setting
+        (prepared.policy, prepared.conservative_policy), names, study.unit, miss_setting
     )
+    if labels is None and reads_raw:
+        return replace(prepared, known=without_bounds_if_from_file(prepared.rates, names))
     if labels is None:
-        rates = without_bounds_if_from_file(prepared.rates, both) if reads_raw else (
-            count_corpus_labels(
-                prepared.counter, text_registry.register_text(study.corpus), pair
-            )
-        )  # fmt: skip
-        return replace(prepared, known=rates)
+        corpus_sha256 = text_registry.register_text(study.corpus)
+        return replace(prepared, known=count_corpus_labels(prepared.counter, corpus_sha256, pair))
     if reads_raw:
         raise argument_error("labels", f"{study.method} redacts nothing that they could judge")
     if is_screened:
@@ -302,9 +301,11 @@ def _settings_in_force(study: CrtStudy, phases: Sequence[Phase]) -> dict[str, An
         idle |= {"heldout", "search_block", "variety"}
     of_screening: dict[str, Any] = {}
     if screening is not None:
-        of_screening = {n: screening[n] for n in ("policy", "conservative", "gamma", "dedup")}
+        names = ("policy", "conservative", "gamma", "dedup")
+        of_screening = {name: screening[name] for name in names}
         idle |= {"labelled", "per", "coin", "duplicates"}  # its page tells how copies were treated
-    return {n: v for n, v in (_portable_settings(study) | of_screening).items() if n not in idle}
+    settings = _portable_settings(study) | of_screening
+    return {name: value for name, value in settings.items() if name not in idle}
 
 
 def _portable_settings(study: CrtStudy) -> dict[str, Any]:

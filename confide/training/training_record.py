@@ -224,6 +224,7 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
     """Everything that a certificate states about a finished training: how it was done, the
     versions, the model, and where it is entered."""
     facts, entered = trained.facts, meter.facts
+    processes = trained.run.processes
     base = None
     if meter.init != "random":
         name = plain_name(Path(meter.init).name)
@@ -241,7 +242,7 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
         "randomness": "operating_system" if meter.secure else "seed",
         "searched": {"trials": entered["trials"], "charged": "plan" not in trained.record},
         "odometer": meter.record_fields(),
-        **({"processes": n} if (n := trained.run.processes) > 1 else {}),  # if several trained it
+        **({"processes": processes} if processes > 1 else {}),
         **trained.record,
     }  # fmt: skip
 
@@ -250,25 +251,28 @@ def record_study(
     study: CrtStudy, fitted: TrainedStudy, promise: Guarantee | None, meter: OdometerRun
 ) -> dict[str, Any]:
     """The record of how a study's training was done, for :func:`build_record`."""
-    d = fitted.data
-    before = facts_before_training(study, d)
+    prepared = fitted.data
+    facts = facts_before_training(study, prepared)
     return {
-        "corpus": describe_corpus(study.corpus, d.corpus, meter.facts["corpus"]),
+        "corpus": describe_corpus(study.corpus, prepared.corpus, meter.facts["corpus"]),
         "protects_all": promise is None or promise.kind in PROTECTING_KINDS,
-        "accountant": before["accountant"],
-        "delta": before["delta"],
+        "accountant": facts["accountant"],
+        "delta": facts["delta"],
         "phases": _phase_rows(study, fitted),
-        "rates": before["rates"],
-        "labels": before["labels"],
-        "policies": _policy_rows(study, d),
-        "oracle_on_real_text": before["oracle_on_real_text"],
-        "treated_as_public": before["treated_as_public"] if promise and promise.public else [],
-        "canaries": _canary_record(study, d) | {"read_before": _list_canaries_read_before(meter)},
+        "rates": facts["rates"],
+        "labels": facts["labels"],
+        "policies": _policy_rows(study, prepared),
+        "oracle_on_real_text": facts["oracle_on_real_text"],
+        "treated_as_public": facts["treated_as_public"] if promise and promise.public else [],
+        "canaries": {
+            **_canary_record(study, prepared),
+            "read_before": _list_canaries_read_before(meter),
+        },
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},
     }
 
 
-def describe_corpus(corpus: StrPath, read: Corpus, sha: str) -> dict[str, Any]:
+def describe_corpus(corpus: StrPath, read: Corpus, corpus_sha256: str) -> dict[str, Any]:
     """What a certificate states about a corpus. Counts are of the part that was ``read`` in
     training, without canaries; the hash is that of the whole corpus."""
     users = {d.user for d in read.dialogues}
@@ -282,27 +286,28 @@ def describe_corpus(corpus: StrPath, read: Corpus, sha: str) -> dict[str, Any]:
         users_are = text_sizes.describe_users(corpus, read.dialogues)
         name, turns = Path(corpus).name, sum(len(d.turns) for d in read.dialogues)
         dates = {"users_are": users_are, "from": facts and facts.first, "to": facts and facts.last}
-    return {"name": name, "sha256": sha, "turns": turns, "users": len(users), **dates}
+    return {"name": name, "sha256": corpus_sha256, "turns": turns, "users": len(users), **dates}
 
 
 def _phase_rows(study: CrtStudy, fitted: TrainedStudy) -> list[dict[str, Any]]:
     """A row for the public steps, and one for each kind of private steps. The exact number of
     gradients that were not finite is private and left out."""
-    prepared, phases = fitted.data.prepared, list[dict[str, Any]]()
-    if n := fitted.run.updates["public"]:
+    prepared = fitted.data.prepared
+    rows = list[dict[str, Any]]()
+    if public_steps := fitted.run.updates["public"]:
         parts = {phase.part for phase in fitted.schedule if isinstance(phase, PublicPhase)}
         read = prepared.public if parts == {"public"} else prepared.all
-        phases.append({"kind": "public", "points": len(read), "steps": n})
-    steps = count_private_steps(fitted.run.events)
-    count = file_sources.round_down_points(count_private_points(study, fitted.data))
-    return phases + [
-        {"kind": "private", "points": count, "steps": n, "noise_multiplier": noise,
+        rows.append({"kind": "public", "points": len(read), "steps": public_steps})
+    private_points = file_sources.round_down_points(count_private_points(study, fitted.data))
+    steps_by_noise = count_private_steps(fitted.run.events)
+    return rows + [
+        {"kind": "private", "points": private_points, "steps": steps, "noise_multiplier": noise,
          "sampling_probability": probability, "clip_norm": study.clip_norm}
-        for (noise, probability), n in steps.items()
+        for (noise, probability), steps in steps_by_noise.items()
     ]  # fmt: skip
 
 
-def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
+def _policy_rows(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
     """Rows for both policies. For a screened folder these are the policies that screened it; for a
     method that uses no policy, the first is "none".
 
@@ -310,10 +315,11 @@ def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
         No certificate names a search that had no effect. Test: ``tests/reports/
         test_model_cards.py::test_no_search_is_named_where_the_text_was_read_as_it_is``.
     """
-    screening, rows, names = study.screening, {}, {"pi": "policy", "pi_c": "conservative"}
+    screening, rows = study.screening, {}
+    names = {"pi": "policy", "pi_c": "conservative"}
     searches = screening is not None or "policy" in study.training_method.reads
-    people = count_teachers(study, d) if has_tagger(study) else None
-    policies = (d.policy, d.conservative_policy)
+    people = count_teachers(study, prepared) if has_tagger(study) else None
+    policies = (prepared.policy, prepared.conservative_policy)
     for (key, name), policy in zip(names.items(), policies, strict=True):
         if screening:
             shown_name, sha256 = screening[name], screening[f"{name}_sha256"]
@@ -344,25 +350,25 @@ def reads_labels_of_real_text(study: CrtStudy) -> bool:
     return not (path.exists() and customersim.are_simulated(corpora.read_dialogues(path)))
 
 
-def _canary_record(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
+def _canary_record(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
     """Which canaries were planted, and which of them training read in clear, with noise or
     without."""
     planted = [
         (p.user.removeprefix(CANARY_USER_PREFIX), p.text)
-        for p in d.points
+        for p in prepared.points
         if p.user.startswith(CANARY_USER_PREFIX)
     ]
 
-    def read(part: Sequence[Point]) -> list[int]:
-        texts = {p.text for p in part}
+    def read(points: Sequence[Point]) -> list[int]:
+        texts = {p.text for p in points}
         return sorted({int(number) for number, text in planted if text in texts})
 
     return {
-        "planted": len(d.canaries),
-        "copies": study.copies if d.canaries else 0,
+        "planted": len(prepared.canaries),
+        "copies": study.copies if prepared.canaries else 0,
         "seed": study.seed,
-        "in_public": read(d.prepared.public),
-        "in_private": read(d.prepared.private),
+        "in_public": read(prepared.prepared.public),
+        "in_private": read(prepared.prepared.private),
     }
 
 
@@ -432,19 +438,20 @@ def saved_model(
         test_what_is_written.py::test_what_measures_a_model_teaches_it_nothing``, ``tests/release/
         test_what_is_written.py::test_a_file_that_was_changed_is_not_released``.
     """
-    folder = make_work_folder(out) / ".made"
-    if folder.exists():  # of a training that was killed
-        shutil.rmtree(folder)
+    files_folder = make_work_folder(out) / ".made"
+    if files_folder.exists():  # of a training that was killed
+        shutil.rmtree(files_folder)
     try:
-        with outputs.translate_disk_errors(folder):
+        with outputs.translate_disk_errors(files_folder):
             model_folder.save_model(
-                model, tokenizer, spec if spec and spec.recurrent else None, folder,
+                model, tokenizer, spec if spec and spec.recurrent else None, files_folder,
                 template=template, base=base_model_name(init),
             )  # fmt: skip
-        names = released_folder.list_contents(folder)
-        yield SavedModel(folder, {name: outputs.hash_file(folder / name) for name in names})
+        names = released_folder.list_contents(files_folder)
+        hashes = {name: outputs.hash_file(files_folder / name) for name in names}
+        yield SavedModel(files_folder, hashes)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(files_folder, ignore_errors=True)
 
 
 def write_training(
@@ -459,9 +466,22 @@ def write_training(
     """Write the model, with its promise, as a folder that ``transformers`` loads (for a recurrent
     model, that :mod:`crtlib.models.model_folder` loads); the marker comes last. Private files go
     into :func:`work_folder`, for their owner only. Others may read the model if its promise holds.
-    The run is finished in the odometer before the weights take their place. Raises ValueError if a
-    file of the ``saved`` model was changed since it was written."""
-    work, key, run = make_work_folder(out), seal.ensure_signing_key(meter.folder), trained.run
+    The run is finished in the odometer before the weights take their place.
+
+    Args:
+        trained: The result of the training.
+        saved: The files of its model.
+        out: The folder for the model.
+        inputs: Hashes of what the training read, by name.
+        meter: Its entry in the odometer.
+        card: Makes the model's README.md; None: it gets none.
+        device: Where it ran.
+
+    Raises:
+        ValueError: If a file of the saved model was changed since it was written.
+    """
+    work = make_work_folder(out)
+    key = seal.ensure_signing_key(meter.folder)
     with outputs.staged_folder(
         out,
         command="train",
@@ -469,15 +489,15 @@ def write_training(
         inputs=outputs.with_keyed_hashes(inputs, meter.hash_key),
         public=("*",) if trained.holds else (),
         seal=lambda _: release.close(key, meter.run),
-    ) as part:
-        release = released_folder.Release(part)
+    ) as staged:
+        release = released_folder.Release(staged)
         described = _public_texts(trained.settings, trained.facts, card) if trained.study else {}
         conditions = conditions_of_result(trained, meter, described.values())
-        shutil.move(saved.folder, part / ".made")  # maybe from another disk
-        release.write_folder(part / ".made", *trained.sources)
-        shutil.rmtree(part / ".made")
-        saved.refuse_changed_files(part, release.sources)
-        meter.finish(part / "model.safetensors", conditions)
+        shutil.move(saved.folder, staged / ".made")  # maybe from another disk
+        release.write_folder(staged / ".made", *trained.sources)
+        shutil.rmtree(staged / ".made")
+        saved.refuse_changed_files(staged, release.sources)
+        meter.finish(staged / "model.safetensors", conditions)
         promise = file_sources.SourcedContent.text(trained.promise + "\n")
         texts = {"guarantee.txt": promise, **described}
         private = {SIGNED_RECORD_FILE: seal.sign_value(build_record(trained, meter), key)}
@@ -486,7 +506,7 @@ def write_training(
                 "guarantee": trained.promise,
                 "rows": trained.rows,
                 "device": device,
-                "seconds": round(run.seconds, 2),
+                "seconds": round(trained.run.seconds, 2),
             }
         sources = frozenset(trained.sources).union(*(text.sources for text in texts.values()))
         for name, text in texts.items():

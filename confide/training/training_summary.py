@@ -44,27 +44,27 @@ def describe_study(
         ``tests/test_session.py::test_with_an_evaluation_no_text_is_held_out``,
         ``tests/reports/test_certificate_pages.py::test_a_card_says_on_what_text_it_was_measured``.
     """
-    d = fitted.data
-    ppl, bits = None, None
-    if d.test:
-        ppl = next(x for name, _, _, x in rows if name == "test_ppl")
-        bits = _bits_per_character(study, d, ppl)
+    prepared = fitted.data
+    perplexity, bits = None, None
+    if prepared.test:
+        perplexity = next(value for name, _, _, value in rows if name == "test_ppl")
+        bits = _bits_per_character(study, prepared, perplexity)
     return {
         **count_parameters(fitted.run.model),
         "base": pretrained.base_model_name(study.init) if study.brings_vocabulary else None,
         "recurrent": fitted.spec is not None and fitted.spec.recurrent,
         "adapters": bool(study.lora),
-        "corpus": {"name": Path(study.corpus).name, "points": _count_own_points(d)},
-        "perplexity": ppl,
+        "corpus": {"name": Path(study.corpus).name, "points": _count_own_points(prepared)},
+        "perplexity": perplexity,
         "held_out": study.heldout > 0,
-        "vocabulary": d.tokenizer.vocab_size,
+        "vocabulary": prepared.tokenizer.vocab_size,
         "bits_per_character": bits,
     }
 
 
-def _count_own_points(d: PreparedData) -> int:
+def _count_own_points(prepared: PreparedData) -> int:
     """The number of points of the text itself, without the canaries that were planted in it."""
-    return sum(not p.user.startswith(CANARY_USER_PREFIX) for p in d.points)
+    return sum(not p.user.startswith(CANARY_USER_PREFIX) for p in prepared.points)
 
 
 def _spoken_texts(
@@ -72,20 +72,27 @@ def _spoken_texts(
 ) -> Iterator[str]:
     """The messages in these points, without what a template puts around them; each is repeated as
     often as its point counts."""
-    for p in points:
-        for a, b in spoken_spans(p):
-            yield from [p.text[a:b]] * (times[p] if times else 1)
+    for point in points:
+        for start, end in spoken_spans(point):
+            yield from [point.text[start:end]] * (times[point] if times else 1)
 
 
-def _bits_per_character(study: CrtStudy, d: PreparedData, perplexity: float) -> float:
+def _bits_per_character(study: CrtStudy, prepared: PreparedData, perplexity: float) -> float:
     """Bits per character of the text that perplexity is measured on, from its ``perplexity`` per
     token."""
-    sequences, _ = d.tokenizer.encode_marked(d.test)
+    sequences, _ = prepared.tokenizer.encode_marked(prepared.test)
     own_words = study.template != "speaker"
-    masks = study_run.predicted_token_masks([*d.test], sequences, d.tokenizer, own_words=own_words)
-    tokens = sum(w * int(mask.sum()) for w, mask in zip(d.test.values(), masks, strict=True))
-    letters = sum(w * (b - a) for p, w in d.test.items() for a, b in spoken_spans(p))
-    return math.log2(perplexity) * tokens / letters
+    masks = study_run.predicted_token_masks(
+        [*prepared.test], sequences, prepared.tokenizer, own_words=own_words
+    )
+    counts = prepared.test.values()
+    tokens = sum(count * int(mask.sum()) for count, mask in zip(counts, masks, strict=True))
+    characters = sum(
+        count * (end - start)
+        for point, count in prepared.test.items()
+        for start, end in spoken_spans(point)
+    )
+    return math.log2(perplexity) * tokens / characters
 
 
 def summarise_training(
@@ -93,21 +100,22 @@ def summarise_training(
 ) -> list[str]:
     """The lines that a command prints: noise, sizes, perplexity, masks, and the exposure of the
     canaries."""
-    run, d, lines = fitted.run, fitted.data, []
-    n = {name: value for name, _, _, value in rows}
+    run, data = fitted.run, fitted.data
+    lines = []
+    value_of = {name: value for name, _, _, value in rows}
     if run.events:
         steps = sum(event.steps for event in run.events)
-        count = training_facts.count_private_points(study, d)
+        drawn_points = training_facts.count_private_points(study, data)
         drawn = (
-            count_of(count, "person", "people")
+            count_of(drawn_points, "person", "people")
             if study.training_method.by_user
-            else f"{count:,} points"
+            else f"{drawn_points:,} points"
         )
         lines.append(
             f"private {drawn} · noise {study.noise_multiplier:.4g} · "
             f"{steps:,} steps of about {study.normaliser:.0f} · q {study.sampling_probability:.4g}"
         )
-    public = f"public  {n['n_public']:,.0f} points · {run.updates['public']:,} steps"
+    public = f"public  {value_of['n_public']:,.0f} points · {run.updates['public']:,} steps"
     if study.lora:
         public += (
             f" · LoRA {study.lora}: {facts['trained_parameters']:,} of {facts['parameters']:,}"
@@ -123,18 +131,18 @@ def summarise_training(
             "which alone compares vocabularies"
         )
         counted = word_counts.word_count_bits(
-            _spoken_texts(d.read), Counter(_spoken_texts(d.test, d.test))
+            _spoken_texts(data.read), Counter(_spoken_texts(data.test, data.test))
         )
         others = [f"counts of the words that it read {counted:.3g}"]
         if before is not None:
-            others.insert(0, f"the untuned model {_bits_per_character(study, d, before):.3g}")
+            others.insert(0, f"the untuned model {_bits_per_character(study, data, before):.3g}")
         measured += f"; on the same text {', '.join(others)}"
     lines += [public, measured]
-    prepared = d.prepared
+    prepared = data.prepared
     if study.repeats_are_hidden and study.duplicates != "drop":
         lines += describe_bare_masks(prepared.bare_masks, len(prepared.all), study.duplicates)
     for metric, note in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
         if bits := [value for name, _, _, value in rows if name == metric]:
-            listed = " ".join(f"{x:.1f}" for x in bits)
+            listed = " ".join(f"{bits_of_canary:.1f}" for bits_of_canary in bits)
             lines.append(f"exposure of {len(bits)} canaries, in bits{note}: {listed}")
     return lines
