@@ -152,9 +152,10 @@ def draw_room(seed: int = 0) -> Room:
     the key, so a student's seed has 256 bits (:func:`crtcourse.keys.derive_seed`). Seeds of a few
     bits are for practice."""
     check_allowed("seed", seed, seed >= 0, "at least 0")
-    twist = np.random.default_rng([seed, 23])
-    carrier, two_noisy = CARRIERS[twist.integers(len(CARRIERS))], bool(twist.integers(2))
-    tasks = {task: str(twist.choice(list(kinds))) for task, kinds in TASKS.items()}
+    room_rng = np.random.default_rng([seed, 23])
+    carrier = CARRIERS[room_rng.integers(len(CARRIERS))]
+    two_noisy = bool(room_rng.integers(2))
+    tasks = {task: str(room_rng.choice(list(kinds))) for task, kinds in TASKS.items()}
     people = labs.draw_people(seed=seed, dialogues=DIALOGUES, carrier=carrier)
     rng = np.random.default_rng([seed, 17])
     tokens = labs.train_tokenizer(people)
@@ -187,27 +188,57 @@ def draw_room(seed: int = 0) -> Room:
         letter: exposure.canary_exposure(model, tokens, announced, carrier=before).tolist()
         for letter, model in models.items()
     }
-    loud, prefix = teams[0].model, tokens.encode_prefix(before)
-    every = exposure.all_string_logprobs(loud, prefix, tokens.digits, canaries.CANARY_DIGITS)
-    likeliest = [f"{i:06d}" for i in np.argsort(-every)[:GUESSES]]
-    flat = tokens.encode([*sentences, *(text for row in questions for text in row)])
-    scored = scoring.token_logprobs(loud, flat)
-    sums = np.array([x.sum() for x in scored[len(sentences) :]]).reshape(len(questions), -1)
-    means = np.array([x.mean() for x in scored[: len(sentences)]])
-    new = [number for number in likeliest if number not in announced]
-    cuts = range(1, len(new) + 1) if tasks["extraction"] == "costly" else [len(new)]
-    answers = softmax(sums, axis=1) if tasks["reconstruction"] == "odds" else sums.argmax(axis=1)
-    reference = {
-        "extraction": max(score_extraction(new[:cut], hidden, tasks["extraction"]) for cut in cuts),
-        "membership": score_membership(
-            answer_membership(means, tasks["membership"]), members, tasks["membership"]
-        ),
-        "reconstruction": score_reconstruction(answers, truth, tasks["reconstruction"]),
-        "canaries": max(lower_bound_of_audit(pilot, c, pilot["lines"] // c) for c in COPIES),
-    }
     noisy = sorted(letters[1:] if two_noisy else letters[2:])
+    reference = _score_reference_attack(teams[0].model, material, tasks, hidden, members, truth)
     key = Key(tasks, noisy, bits, list(hidden), members.tolist(), truth.tolist(), pilot, reference)
     return Room(material, key, fitted)
+
+
+def _score_reference_attack(
+    model: nn.Module,
+    given: Given,
+    kinds: Mapping[str, str],
+    hidden: Collection[str],
+    members: np.ndarray,
+    truth: np.ndarray,
+) -> dict[str, float]:
+    """What the reference attack reaches in each task, as a share of the task's points.
+
+    Args:
+        model: The model that leaks most.
+        given: What the student gets.
+        kinds: The kind of each task.
+        hidden: The canaries that are to be found.
+        members: Which sentences were trained on.
+        truth: The place of the true candidate of each question.
+    """
+    prefix = given.tokenizer.encode_prefix(given.carrier)
+    digits = given.tokenizer.digits
+    logprobs = exposure.all_string_logprobs(model, prefix, digits, canaries.CANARY_DIGITS)
+    likeliest = [f"{number:06d}" for number in np.argsort(-logprobs)[:GUESSES]]
+    new = [number for number in likeliest if number not in given.announced]
+    guess_counts = range(1, len(new) + 1) if kinds["extraction"] == "costly" else [len(new)]
+
+    texts = [*given.sentences, *(text for row in given.questions for text in row)]
+    token_logprobs = scoring.token_logprobs(model, given.tokenizer.encode(texts))
+    sentence_count = len(given.sentences)
+    means = np.array([of_text.mean() for of_text in token_logprobs[:sentence_count]])
+    sums = np.array([of_text.sum() for of_text in token_logprobs[sentence_count:]])
+    sums = sums.reshape(len(given.questions), -1)
+    answers = softmax(sums, axis=1) if kinds["reconstruction"] == "odds" else sums.argmax(axis=1)
+    lines = given.pilot["lines"]
+    return {
+        "extraction": max(
+            score_extraction(new[:count], hidden, kinds["extraction"]) for count in guess_counts
+        ),
+        "membership": score_membership(
+            answer_membership(means, kinds["membership"]), members, kinds["membership"]
+        ),
+        "reconstruction": score_reconstruction(answers, truth, kinds["reconstruction"]),
+        "canaries": max(
+            lower_bound_of_audit(given.pilot, copies, lines // copies) for copies in COPIES
+        ),
+    }
 
 
 # --------------------------------------------------------------------------- what is asked
@@ -233,20 +264,24 @@ def _draw_sentences(
         people.points, leaky.prepared.all, people.others, seed=people.seed
     )
     pairs = [
-        (a, b)
-        for a, b, m in zip(probe.members, probe.nonmembers, probe.missed, strict=True)
-        if m and a not in question_texts
+        (member_text, other_text)
+        for member_text, other_text, missed in zip(
+            probe.members, probe.nonmembers, probe.missed, strict=True
+        )
+        if missed and member_text not in question_texts
     ]
     if paired:
         first = rng.integers(2, size=len(pairs)) == 0
         texts = [
-            text for pair, f in zip(pairs, first, strict=True) for text in pair[:: 1 if f else -1]
+            text
+            for pair, member_first in zip(pairs, first, strict=True)
+            for text in (pair if member_first else pair[::-1])
         ]
         return tuple(texts), np.stack([first, ~first], axis=1).ravel()
-    own = np.arange(len(pairs)) % 2 == 0
-    texts = [pair[0 if member else 1] for pair, member in zip(pairs, own, strict=True)]
+    are_members = np.arange(len(pairs)) % 2 == 0
+    texts = [pair[0 if member else 1] for pair, member in zip(pairs, are_members, strict=True)]
     order = rng.permutation(len(texts))
-    return tuple(texts[i] for i in order), own[order]
+    return tuple(texts[i] for i in order), are_members[order]
 
 
 def pose_candidates(
@@ -315,14 +350,13 @@ def score_membership(answer: np.ndarray, members: np.ndarray, kind: str) -> floa
     if kind == "scores":
         chance = auc_by_luck(members)
         return (auc(answer, members) - chance) / (1 - chance)
-    places = answer.astype(int)
-    if not set(places.tolist()) <= set(range(len(members))) or len(set(places.tolist())) < len(
-        answer
-    ):
+    indices = answer.astype(int)
+    distinct = set(indices.tolist())
+    if not distinct <= set(range(len(members))) or len(distinct) < len(answer):
         raise ValueError(f"hand in different places from 0 to {len(members) - 1}")
-    if kind == "pairs" and (places // 2 != np.arange(len(places))).any():
+    if kind == "pairs" and (indices // 2 != np.arange(len(indices))).any():
         raise ValueError("the first place is 0 or 1, the second 2 or 3, and so on")
-    return float(2 * members[places].mean() - 1)
+    return float(2 * members[indices].mean() - 1)
 
 
 def score_reconstruction(answer: np.ndarray, truth: np.ndarray, kind: str) -> float:
@@ -340,8 +374,9 @@ def auc_by_luck(members: np.ndarray) -> float:
     >>> round(auc_by_luck(np.arange(120) < 60), 2)
     0.62
     """
-    n, m = int(members.sum()), int((~members).sum())
-    return 0.5 + 2.326 * math.sqrt((n + m + 1) / (12 * n * m))
+    member_count, other_count = int(members.sum()), int((~members).sum())
+    total = member_count + other_count
+    return 0.5 + 2.326 * math.sqrt((total + 1) / (12 * member_count * other_count))
 
 
 def make_empty_form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -365,14 +400,14 @@ def hand_out(seed: int, folder: Path) -> Key:
     lab_room = draw_room(seed)
     given = lab_room.given
     contents = {name: getattr(given, name) for name in ASKED}
-    with outputs.staged_folder(folder, command="lab", options={}, public=("*",)) as part:
+    with outputs.staged_folder(folder, command="lab", options={}, public=("*",)) as staged:
         for letter, fitted in lab_room.fitted.items():
             model_folder.save_model(
-                fitted.model, fitted.tokenizer, fitted.spec, part / "models" / letter
+                fitted.model, fitted.tokenizer, fitted.spec, staged / "models" / letter
             )
-        files.write_text(part / "given.json", json.dumps(contents, indent=1) + "\n")
+        files.write_text(staged / "given.json", json.dumps(contents, indent=1) + "\n")
         empty = json.dumps(make_empty_form(given.models), indent=1)
-        files.write_text(part / "submission.json", empty + "\n")
+        files.write_text(staged / "submission.json", empty + "\n")
     return lab_room.key
 
 
@@ -393,7 +428,8 @@ def grade_answer(answer: Mapping[str, Any], key: Key) -> Marks:
     """The marks of one submission, out of 70, by what the tasks of its room require, and a hint for
     each task below half of its points. A missing or malformed answer earns nothing, and the other
     tasks are marked all the same."""
-    marks, kinds = Marks(POINTS), key.tasks
+    marks = Marks(POINTS)
+    kinds = key.tasks
     best = {task: max(reached, LEAST) for task, reached in key.reference.items()}
     members, truth = np.array(key.members), np.array(key.truth)
     chance = auc_by_luck(members)

@@ -103,7 +103,8 @@ def pattern_policy(name: str, patterns: Mapping[str, str]) -> Policy:
 
 
 def _flag_matches(compiled: Mapping[str, Any], points: Sequence[Point]) -> FlaggedSpans:
-    out = []
+    """What patterns match in each point. Of matches that overlap, the first pattern's counts."""
+    flags = []
     for point in points:
         spans: list[Secret] = []
         for kind, pattern in compiled.items():
@@ -111,8 +112,8 @@ def _flag_matches(compiled: Mapping[str, Any], points: Sequence[Point]) -> Flagg
                 start, end = match.span(kind) if kind in pattern.groupindex else match.span()
                 if start < end and all(end <= s.start or s.end <= start for s in spans):
                     spans.append(Secret(kind, start, end))
-        out.append(tuple(sorted(spans, key=lambda s: s.start)))
-    return out
+        flags.append(tuple(sorted(spans, key=lambda s: s.start)))
+    return flags
 
 
 def make_policies(plan: Plan) -> tuple[Policy, Policy]:
@@ -198,7 +199,8 @@ def run_plan(plan: Plan, seed: int = 0) -> Outcome:
     """Screen, train, attack and account, and train again without the private part: some twenty
     seconds of one core."""
     text = draw_people(seed)
-    fitted, pi, pi_c = train_plan(plan, text), *make_policies(plan)
+    fitted = train_plan(plan, text)
+    pi, pi_c = make_policies(plan)
     bits = exposure.canary_exposure(fitted.model, fitted.tokenizer, text.canaries)
     probe = membership.build_probe(text.points, fitted.prepared.all, text.others, seed=seed)
     members, others = membership.score_probe(fitted.model, fitted.tokenizer, probe)
@@ -255,39 +257,40 @@ def grade_answer(answer: Mapping[str, Any], seed: int) -> Marks:
         f"perplexity over words is {outcome.perplexity:.2f}: more public text or more passes "
         "over it cost no epsilon",
     )
-    bare = leak_without_defence(seed, plan.epochs, plan.batch_size, plan.learning_rate)
+    undefended = leak_without_defence(seed, plan.epochs, plan.batch_size, plan.learning_rate)
     marks.add(
         "leakage",
-        (bare - share_leaked(outcome)) / bare if bare > 0.1 else 0.0,
+        (undefended - share_leaked(outcome)) / undefended if undefended > 0.1 else 0.0,
         f"highest exposure {outcome.highest:.1f} bits, membership AUC {outcome.auc:.2f}; what the "
         "same training without policy and noise does not leak either earns nothing",
     )
-    worth, why = _judge_claim(outcome.guarantee, answer.get("claim") or {})
+    share, why = _judge_claim(outcome.guarantee, answer.get("claim") or {})
     learned = clip(math.log(max(outcome.taught, 1.0)) / math.log(TAUGHT))
-    if worth and learned < 1:
+    if share and learned < 1:
         why = (
             "private text taught the model little: without it the perplexity on private turns is "
             f"{outcome.taught:.2f} times as high, and {TAUGHT:g} times earns all"
         )
-    worth *= learned
+    share *= learned
     if outcome.perplexity >= WORST_PPL:
-        worth, why = worth / 2, why + "; for a model without use a promise counts half"
-    marks.add("epsilon", worth, why)
+        share /= 2
+        why += "; for a model without use a promise counts half"
+    marks.add("epsilon", share, why)
     return marks
 
 
 def share_leaked(outcome: Outcome) -> float:
     """The share of what exposure and membership could reveal, beyond chance, in [0, 1]."""
-    quiet, loud = exposure.exposure_chance_band(canaries=10).high, math.log2(10**6)
-    exposed = clip((outcome.highest - quiet) / (loud - quiet))
+    chance, most = exposure.exposure_chance_band(canaries=10).high, math.log2(10**6)  # in bits
+    exposed = clip((outcome.highest - chance) / (most - chance))
     return (exposed + clip((outcome.auc - 0.6) / 0.35)) / 2
 
 
 @functools.lru_cache(maxsize=64)
 def leak_without_defence(seed: int, epochs: int, batch_size: int, learning_rate: float) -> float:
     """What leaks when the same training reads raw text, without noise."""
-    same = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
-    return share_leaked(run_plan(parse_plan({"dedup": "none", **same}), seed))
+    settings = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    return share_leaked(run_plan(parse_plan({"dedup": "none", **settings}), seed))
 
 
 def _judge_claim(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple[float, str]:
@@ -300,9 +303,9 @@ def _judge_claim(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple
             "conservative policy"
         )
     required = {"unit": "turn", "neighbouring_relation": "replace"}
-    for name, right in required.items():
-        if right not in str(claim.get(name, "")):
-            return 0.0, f"the claim must name its {name.replace('_', ' ')}"
+    for field_name, right in required.items():
+        if right not in str(claim.get(field_name, "")):
+            return 0.0, f"the claim must name its {field_name.replace('_', ' ')}"
     stated, total = claim.get("epsilon"), claim.get("delta")
     if stated is None or read_number(stated) < guarantee.epsilon * 0.99:
         return 0.0, (

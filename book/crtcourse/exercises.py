@@ -87,9 +87,9 @@ def find_exercise(name: str) -> Exercise:
 
 def hash_words(name: str, words: str) -> str:
     """The salted hash of an answer in words, whatever the case, spaces and order of a list are."""
-    parts = sorted(" ".join(part.split()).lower().strip(". ") for part in words.split(","))
+    items = sorted(" ".join(part.split()).lower().strip(". ") for part in words.split(","))
     salt = f"crtlib:{name}".encode()
-    return hashlib.scrypt(", ".join(parts).encode(), salt=salt, n=2**12, r=8, p=1, dklen=16).hex()
+    return hashlib.scrypt(", ".join(items).encode(), salt=salt, n=2**12, r=8, p=1, dklen=16).hex()
 
 
 _asked: dict[str, int] = {}
@@ -118,15 +118,14 @@ def check(name: str, answer: Any) -> Result:
     exercise = find_exercise(name)
     if answer is ...:
         return Result(name, False, f"no answer yet; it wants {exercise.wants}", answered=False)
-    judge = {"number": _judge_number, "words": _judge_words, "function": _judge_function}[
-        exercise.kind
-    ]
-    passed, why = judge(exercise, answer)
+    judges = {"number": _judge_number, "words": _judge_words, "function": _judge_function}
+    passed, why = judges[exercise.kind](exercise, answer)
     return Result(name, passed, why if passed or why else f'{_next_hint(name)[1]}hint("{name}")')
 
 
-def _is_near(a: float, b: float, exercise: Exercise) -> bool:
-    return math.isclose(a, b, rel_tol=exercise.tolerance, abs_tol=exercise.tolerance / 1e3)
+def _is_near(value: float, expected: float, exercise: Exercise) -> bool:
+    tolerance = exercise.tolerance
+    return math.isclose(value, expected, rel_tol=tolerance, abs_tol=tolerance / 1e3)
 
 
 def _judge_number(exercise: Exercise, answer: Any) -> tuple[bool, str]:

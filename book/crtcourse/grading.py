@@ -74,11 +74,13 @@ def find_student(stem: str, key: Mapping[str, Any]) -> str | None:
 
 
 def _fold_name(name: str) -> str:
+    """A name as it is compared: without case, marks, and the number of a copy."""
     plain = re.sub(r"\s*\(\d+\)$", "", unicodedata.normalize("NFC", name))
     return " ".join(re.split(r"[\W_]+", plain.casefold())).strip()
 
 
 def _make_absent_row(name: str, lab: str) -> dict[str, Any]:
+    """The row of a student who handed in no file."""
     points = attack.POINTS if lab == "attack" else defence.POINTS
     row = {"name": name, **dict.fromkeys(points, 0.0), "rationale": "", "total": 0.0}
     return row | {"same_as": "", "hints": "no file of this student", "explained": ""}
@@ -87,9 +89,12 @@ def _make_absent_row(name: str, lab: str) -> dict[str, Any]:
 def _grade_file(
     path: Path, lab: str, key: Mapping[str, Any], names_by_answer: dict[str, list[str]]
 ) -> dict[str, Any]:
+    """The row of one file. Whoever gives an answer is added to ``names_by_answer``, which thus
+    tells whose answers are the same."""
     points = attack.POINTS if lab == "attack" else defence.POINTS
     name = csv_formulas.escape_csv_formula(make_printable(path.stem))
-    none, explanation = Marks(points, dict.fromkeys(points, 0.0)), ""
+    no_marks = Marks(points, dict.fromkeys(points, 0.0))
+    explanation = ""
     try:
         answer = read_submission(path)
         with limit_seconds(SECONDS[lab]):
@@ -99,11 +104,10 @@ def _grade_file(
         )
         for task in OWN[lab]:
             if answer.get(task) and answer[task] != attack.make_empty_form("ABC").get(task):
-                names_by_answer.setdefault(
-                    task + json.dumps(answer[task], sort_keys=True), []
-                ).append(name)
+                same_answer = task + json.dumps(answer[task], sort_keys=True)
+                names_by_answer.setdefault(same_answer, []).append(name)
     except Exception as error:  # the row reports it, and the next file is graded
-        marks = replace(none, hints=[f"not graded: {describe_error(error)}"])
+        marks = replace(no_marks, hints=[f"not graded: {describe_error(error)}"])
     hints = "; ".join(marks.hints)
     row = {"name": name, **marks.earned, "rationale": "", "total": marks.total, "same_as": ""}
     return row | {"hints": hints, "explained": explanation}
@@ -115,13 +119,13 @@ def read_submission(path: Path) -> dict[str, Any]:
     if not stat.S_ISREG(path.lstat().st_mode):
         raise ValueError("is no regular file")
     with path.open("rb") as file:
-        data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
         raise ValueError(f"is larger than {LARGEST >> 10} KiB")
-    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    is_utf16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
         answer = json.loads(
-            data.decode("utf-16" if wide else "utf-8-sig"),
+            content.decode("utf-16" if is_utf16 else "utf-8-sig"),
             object_pairs_hook=_refuse_repeated_names,
             parse_constant=read_number,
         )
@@ -145,13 +149,13 @@ def limit_seconds(seconds: float) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise TimeoutError(f"took more than {seconds:g} processor seconds")
 
-    before = signal.signal(signal.SIGPROF, stop)
+    earlier_handler = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)  # repeats, if a library ate the first
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.signal(signal.SIGPROF, earlier_handler)
 
 
 def find_key_of_student(name: str, lab: str, key: Mapping[str, Any]) -> attack.Key | int:
@@ -161,8 +165,8 @@ def find_key_of_student(name: str, lab: str, key: Mapping[str, Any]) -> attack.K
     student_name = find_student(name, key)
     if student_name is None:
         near = difflib.get_close_matches(_fold_name(name), map(_fold_name, key["students"]), n=1)
-        perhaps = [n for n in key["students"] if _fold_name(n) in near]
-        hint = f"; the nearest is {perhaps[0]!r}" if perhaps else ""
+        near_students = [n for n in key["students"] if _fold_name(n) in near]
+        hint = f"; the nearest is {near_students[0]!r}" if near_students else ""
         raise ValueError(f"no student of this name got a hand-out{hint}")
     return attack.Key(**key["students"][student_name])
 

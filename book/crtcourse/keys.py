@@ -53,8 +53,9 @@ def read_names(path: Path) -> list[str]:
     with files.open_plain_or_gzip(path) as file:
         lines = file.read().decode("utf-8-sig", "replace").splitlines()
     names = [unicodedata.normalize("NFC", line.strip()) for line in lines if line.strip()]
-    for k, name in enumerate(names):
-        if not NAME.fullmatch(name) or name.casefold() in (other.casefold() for other in names[:k]):
+    for index, name in enumerate(names):
+        earlier = {other.casefold() for other in names[:index]}
+        if not NAME.fullmatch(name) or name.casefold() in earlier:
             raise ValueError(
                 f"{path}: line {name[:80]!r}: must be a name of letters, digits, spaces and .'@-, "
                 "once"

@@ -107,8 +107,23 @@ def fit_model(
     """Screen as the method requires, then train an LSTM. All randomness follows from the class's
     seed and the ``team``, so that two models share neither first weights nor noise.
 
-    By default ``pi`` and ``pi_c`` are the shapes of the simulator's secrets. Without its
-    ``private_part`` the model reads only public text, in the same phases.
+    Args:
+        people: The text.
+        method: The method, by name.
+        constants: The public constants of the training.
+        pi: What it redacts; None: the shapes of the simulator's secrets.
+        pi_c: What else is private; None: the same shapes.
+        dedup: Which points are deduplicated, by a method that does so.
+        duplicates: What happens to copies.
+        tokens: The vocabulary; None: one of public text.
+        private_part: Without it the model reads only public text, in the same phases.
+        team: Tells models of one class apart.
+
+    Returns:
+        The model, what it read, and the noisy steps that ran.
+
+    Raises:
+        ValueError: If no point is private and the method trains with noise.
     """
     method_traits = methods.method_by_name(method)
     pi, pi_c = pi or corpus_regex_policy(), pi_c or corpus_regex_policy()
@@ -125,14 +140,14 @@ def fit_model(
             duplicates=duplicates,
         )
     tokens = tokens or train_tokenizer(people)
-    parts = {
+    token_parts = {
         name: tokens.encode(p.text for p in getattr(prepared, name))
         for name in ("public", "private")
     }
-    if method_traits.private and not parts["private"]:
+    if method_traits.private and not token_parts["private"]:
         raise ValueError("policies: no point is private, so there is nothing to train with noise")
     spec = ModelSpec("lstm", vocab_size=tokens.vocab_size, embedding=HIDDEN, hidden=HIDDEN)
-    phases = method_traits.phases(replace(constants, has_public=bool(parts["public"])))
+    phases = method_traits.phases(replace(constants, has_public=bool(token_parts["public"])))
     phases = [phase for phase in phases if private_part or phase.part != "private"]
     seed = people.seed % 2**62  # the largest that torch accepts
     if team:
@@ -140,7 +155,7 @@ def fit_model(
     model = build_model(spec, seed)
     if not phases:  # everything is private, and that part is left out
         return Fitted(model, spec, tokens, prepared, [])
-    run = train_model(model, phases, parts, seed=seed)
+    run = train_model(model, phases, token_parts, seed=seed)
     return Fitted(run.model, spec, tokens, prepared, run.events)
 
 
@@ -187,34 +202,34 @@ class Marks:
         return round(max(0.0, sum(self.earned.values())), 1)
 
 
-def clip(x: float) -> float:
-    """``x`` clipped to [0, 1]."""
-    return float(min(1.0, max(0.0, x)))
+def clip(value: float) -> float:
+    """``value`` clipped to [0, 1]."""
+    return float(min(1.0, max(0.0, value)))
 
 
-def read_number(x: Any) -> float:
+def read_number(written: Any) -> float:
     """A finite number from a submission, even if it was written as text; ``ValueError`` for
     anything else.
 
     >>> read_number("17.35"), read_number(2)
     (17.35, 2.0)
     """
-    if x is None or x == "":
+    if written is None or written == "":
         raise ValueError("nothing is handed in yet")
     try:
-        value = float(x[:40] if isinstance(x, str) else x)
+        value = float(written[:40] if isinstance(written, str) else written)
     except (TypeError, ValueError, OverflowError):
         value = math.nan
-    if isinstance(x, bool) or not math.isfinite(value):
-        raise ValueError(f"{str(x)[:40]!r}: must be a finite number")
+    if isinstance(written, bool) or not math.isfinite(value):
+        raise ValueError(f"{str(written)[:40]!r}: must be a finite number")
     return value
 
 
-def read_numbers(xs: Any, count: int) -> np.ndarray:
+def read_numbers(written: Any, count: int) -> np.ndarray:
     """A list of ``count`` finite numbers; ``ValueError`` for anything else."""
-    if xs in ([], None):
+    if written in ([], None):
         raise ValueError(f"nothing is handed in yet; it wants a list of {count} numbers")
-    if not isinstance(xs, list) or len(xs) != count:
-        have = f"yours has {len(xs)}" if isinstance(xs, list) else "yours is no list"
+    if not isinstance(written, list) or len(written) != count:
+        have = f"yours has {len(written)}" if isinstance(written, list) else "yours is no list"
         raise ValueError(f"hand in a list of {count} numbers; {have}")
-    return np.array([read_number(x) for x in xs])
+    return np.array([read_number(number) for number in written])

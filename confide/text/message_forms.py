@@ -392,7 +392,7 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
         content = message.get("content")
         if isinstance(content, list):
             texts = [element.get("text") for element in content if isinstance(element, dict)]
-            content = "\n".join(element for element in texts if isinstance(element, str))
+            content = "\n".join(text for text in texts if isinstance(text, str))
         if content is None or (isinstance(content, str) and not content.strip()):
             continue
         speaker = str(message.get("role") or "")

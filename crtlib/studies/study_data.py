@@ -95,17 +95,17 @@ def split_corpus(
     if len(whole) < needed:
         raise ValueError(
             f"dialogues={dialogues}: with {2 * heldout_dialogues} held out, {labelled} labelled "
-            f"and "
-            f"{reserved} for the search, {corpus!r} must have {needed} dialogues, "
-            f"it has {len(whole)}"
+            f"and {reserved} for the search, {corpus!r} must have {needed} dialogues, it has "
+            f"{len(whole)}"
         )
-    fixed = _shuffle_by_user(whole.dialogues, 0)
-    search, free = fixed[labelled : labelled + reserved], fixed[labelled + reserved :]
-    rest = _shuffle_by_user(search if reserved and seed == TUNING_SEED else free, seed + 1)
+    always_first = _shuffle_by_user(whole.dialogues, 0)
+    search = always_first[labelled : labelled + reserved]
+    free = always_first[labelled + reserved :]
+    shuffled = _shuffle_by_user(search if reserved and seed == TUNING_SEED else free, seed + 1)
     cuts = np.cumsum([0, dialogues, heldout_dialogues, heldout_dialogues, 2 * dialogues])
-    parts = [rest[a:b] for a, b in itertools.pairwise(cuts)]
-    parts.insert(3, fixed[:labelled])
-    return CorpusSplits(*(replace(whole, dialogues=part) for part in parts))
+    dialogues_of_part = [shuffled[start:end] for start, end in itertools.pairwise(cuts)]
+    dialogues_of_part.insert(3, always_first[:labelled])
+    return CorpusSplits(*(replace(whole, dialogues=part) for part in dialogues_of_part))
 
 
 def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
@@ -128,19 +128,22 @@ def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
         message, one conversation or one person, their parts differ in nothing else. Test:
         ``tests/test_held_out.py::test_one_message_decides_about_nobody_else``.
     """
-    parts: dict[str, list[Dialogue]] = {"valid": [], "test": [], "train": []}
+    dialogues_by_part: dict[str, list[Dialogue]] = {"valid": [], "test": [], "train": []}
     for dialogue in corpus.dialogues:
         person = dialogue.user or dialogue.id  # without a name, a conversation is a person
         digest = hashlib.blake2b(f"{seed}\0{person}".encode(), digest_size=8).digest()
-        drawn = int.from_bytes(digest, "big") / 2**64
-        name = "valid" if drawn < share else "test" if drawn < 2 * share else "train"
-        parts[name].append(dialogue)
-    if not parts["train"]:
+        coin = int.from_bytes(digest, "big") / 2**64
+        part = "valid" if coin < share else "test" if coin < 2 * share else "train"
+        dialogues_by_part[part].append(dialogue)
+    if not dialogues_by_part["train"]:
         of_one = ", which are all from one person" * (len({d.user for d in corpus.dialogues}) == 1)
         raise ValueError(
             f"seed={seed}: holds out all of {len(corpus)} dialogues{of_one}; take another seed"
         )
-    corpora_by_part = {name: replace(corpus, dialogues=tuple(d)) for name, d in parts.items()}
+    corpora_by_part = {
+        part: replace(corpus, dialogues=tuple(dialogues))
+        for part, dialogues in dialogues_by_part.items()
+    }
     nobody = replace(corpus, dialogues=())
     return CorpusSplits(**corpora_by_part, labelled=nobody, others=nobody)
 
@@ -149,11 +152,12 @@ def _shuffle_by_user(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue
     """Shuffle the users, and keep the dialogues of each user together and in order. A dialogue
     without a user counts as a user of its own."""
     by_user: dict[tuple[str, str], list[Dialogue]] = {}
-    for d in dialogues:
-        by_user.setdefault((d.user, "" if d.user else d.id), []).append(d)
+    for dialogue in dialogues:
+        person = (dialogue.user, "" if dialogue.user else dialogue.id)
+        by_user.setdefault(person, []).append(dialogue)
     groups = list(by_user.values())
     order = np.random.default_rng([seed, 5]).permutation(len(groups))
-    return tuple(d for k in order for d in groups[k])
+    return tuple(dialogue for k in order for dialogue in groups[k])
 
 
 def clear_corpus_caches() -> None:
@@ -260,15 +264,21 @@ def prepare_data(
     """Prepare a run's data: the corpus with canaries, screened and split as the method requires,
     the tokenizer, and the held-out texts.
 
-    ``public_words``: if points are longer than turns, the vocabulary is learned from public points
-    only: an unflagged turn of a private point may hold a secret that no rate counts as public.
-    ``known``: the rates counted earlier, for text that was screened. Without them, rates are
-    counted on the labels in the text, and nothing is known if it has none.
-    ``evaluation``: the texts for validation and testing, if the study holds none out.
-    Raises ``ValueError`` for the policy "oracle" on a corpus without labels, where it would find
-    nothing, and for a study with nothing to measure on.
     Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
     bars over seeds cover all of them.
+
+    Args:
+        study: The run.
+        public_words: If points are longer than turns, the vocabulary is learned from public points
+            only: an unflagged turn of a private point may hold a secret that no rate counts as
+            public.
+        known: The rates counted earlier, for text that was screened. Without them, rates are
+            counted on the labels in the text, and nothing is known if it has none.
+        evaluation: The texts for validation and testing, if the study holds none out.
+
+    Raises:
+        ValueError: For the policy "oracle" on a corpus without labels, where it would find nothing,
+            and for a study with nothing to measure on.
     """
     sizes = study.dialogues, study.heldout, study.seed, study.labelled
     split = split_corpus(study.corpus, study.variety, *sizes, study.split, study.search_block)
@@ -281,8 +291,8 @@ def prepare_data(
     planted = canaries.insert_canaries(
         split.train, secrets, copies=study.copies, seed=study.seed, carrier=carrier
     )
-    brought_tokenizer, form = _load_tokenizer_and_template(study)
-    points = templates.render_points(planted, study.unit, form)
+    brought_tokenizer, template = _load_tokenizer_and_template(study)
+    points = templates.render_points(planted, study.unit, template)
 
     policy_without_misses, conservative_policy = study_policies(study)
     if study.repeats_are_hidden:
@@ -295,15 +305,10 @@ def prepare_data(
         study, points, conservative_policy(points), found=True
     )
     if study.learned:
-        heldout = templates.render_points(split.valid, study.unit, form)
+        heldout = templates.render_points(split.valid, study.unit, template)
         judged = JudgedPoints(heldout, policy(heldout), conservative_policy(heldout))
     else:
-        of_text = [k for k, p in enumerate(points) if not p.user.startswith(CANARY_USER_PREFIX)]
-        judged = JudgedPoints(
-            [points[k] for k in of_text],
-            [flags[k] for k in of_text],
-            [conservative_flags[k] for k in of_text],
-        )
+        judged = _judge_without_canaries(points, flags, conservative_flags)
 
     private_flags, private_policy = conservative_flags, conservative_policy
     # What only pi finds is redacted, so the vocabulary must not learn it either. If both have the
@@ -319,15 +324,17 @@ def prepare_data(
     elif public_words and study.unit != "turn" and not study.training_method.reads_raw:
         tokenizer = train_bpe([p.text for p in prepared.public], vocab_size=study.vocab_size)
     else:
-        tokenizer = _train_tokenizer(planted, study, form, points, private_flags, private_policy)
+        tokenizer = _train_tokenizer(
+            planted, study, template, points, private_flags, private_policy
+        )
     read = prepared.private if study.training_method.reads_redacted else prepared.all
     if study.training_method.flags_tokens:  # what pi finds is read with noise only
         read = tuple(redact(p, spans) for p, spans in zip(points, flags, strict=True))
-    counts = None
+    text_counts = None
     if study.repeats_are_hidden:
-        counts = TextCounts(points)
-        for part in (split.valid, split.test):
-            counts.add(templates.render_points(part, study.unit, form))
+        text_counts = TextCounts(points)
+        for heldout_part in (split.valid, split.test):
+            text_counts.add(templates.render_points(heldout_part, study.unit, template))
     valid, test = (split.valid, split.test) if evaluation is None else (evaluation, evaluation)
     return PreparedData(
         corpus=split.train,
@@ -339,12 +346,12 @@ def prepare_data(
         prepared=prepared,
         tokenizer=tokenizer,
         canaries=secrets,
-        valid=_count_heldout_points(valid, study, form),
-        test=_count_heldout_points(test, study, form),
+        valid=_count_heldout_points(valid, study, template),
+        test=_count_heldout_points(test, study, template),
         read=read,
-        others=templates.render_points(split.others, study.unit, form),
-        template=form,
-        texts=counts,
+        others=templates.render_points(split.others, study.unit, template),
+        template=template,
+        texts=text_counts,
         find_values_in_whole_point=not is_corpus(study.corpus),
         known=known,
     )
@@ -399,6 +406,18 @@ def _override_audit_canaries(
         (p.secrets if found else ()) if p.user.startswith(CANARY_USER_PREFIX) else spans
         for p, spans in zip(points, flags, strict=True)
     ]
+
+
+def _judge_without_canaries(
+    points: Sequence[Point], flags: FlaggedSpans, conservative_flags: FlaggedSpans
+) -> JudgedPoints:
+    """The training points as those on which policies are judged, without the planted canaries."""
+    places = [k for k, p in enumerate(points) if not p.user.startswith(CANARY_USER_PREFIX)]
+    return JudgedPoints(
+        [points[k] for k in places],
+        [flags[k] for k in places],
+        [conservative_flags[k] for k in places],
+    )
 
 
 def _prepare_parts(
@@ -472,7 +491,7 @@ def _fit_tagger_policies(
 def _train_tokenizer(
     corpus: Corpus,
     study: CrtStudy,
-    form: Template,
+    template: Template,
     points: Sequence[Point],
     private_flags: FlaggedSpans,
     private_policy: Policy,
@@ -485,7 +504,7 @@ def _train_tokenizer(
     counted, and nothing in the turn read by itself."""
     by_turn = study.unit == "turn"
     corpus = data_points.merge_by_user(corpus) if study.unit == "user" else corpus
-    turns = points if by_turn else templates.render_points(corpus, "turn", form)
+    turns = points if by_turn else templates.render_points(corpus, "turn", template)
     is_flagged = [bool(spans) for spans in (private_flags if by_turn else private_policy(turns))]
     if not by_turn:
         is_flagged_within = [
@@ -502,7 +521,7 @@ def _train_tokenizer(
     return train_bpe(public_texts, vocab_size=study.vocab_size)
 
 
-def _count_heldout_points(corpus: Corpus, study: CrtStudy, form: Template) -> dict[Point, int]:
+def _count_heldout_points(corpus: Corpus, study: CrtStudy, template: Template) -> dict[Point, int]:
     """Return the unique held-out points and how often each occurs, to be scored once and weighted.
 
     They are perfectly redacted, which is how a model trained on redacted text will be used; or raw,
@@ -510,6 +529,6 @@ def _count_heldout_points(corpus: Corpus, study: CrtStudy, form: Template) -> di
     """
     texts = (
         point if study.training_method.reads_raw else redact(point, point.secrets)
-        for point in templates.render_points(corpus, study.unit, form)
+        for point in templates.render_points(corpus, study.unit, template)
     )  # fmt: skip
     return collections.Counter(replace(text, id="", user="") for text in texts)

@@ -116,23 +116,32 @@ def begin_study(
     **training: Any,
 ) -> tuple[Training, TrainedStudy]:
     """Prepare the data, and create a training whose steps are still to be taken. The model is
-    measured on the validation texts after each epoch. With ``before``, a pre-trained model is also
-    measured on the test texts before the first step.
+    measured on the validation texts after each epoch, and a pre-trained one perhaps on the test
+    texts before the first step.
 
-    ``prepared`` is ``prepare_data(study)`` if the caller has it already.
-    ``gradient_checkpointing``: as in :func:`crtlib.models.pretrained.with_gradient_checkpointing`,
-    which changes no result. ``completions_alone``: only the last turn of each conversation counts
-    in the loss. This changes no guarantee: clipping and noise are those of the whole point.
-    ``training``: ``checkpoint``, ``secure``, ``memory_gib``, ``optimizer``, ``on_start`` and
-    ``progress`` of :class:`crtlib.training.loop.Training`. Raises ``ValueError`` if no point is
-    private and the method trains with noise.
+    Args:
+        study: The run.
+        prepared: ``prepare_data(study)``, if the caller has it already.
+        device: Where the model trains.
+        before: Also measure a pre-trained model before the first step.
+        gradient_checkpointing: As in
+            :func:`crtlib.models.pretrained.with_gradient_checkpointing`, which changes no result.
+        completions_alone: Only the last turn of each conversation counts in the loss. This changes
+            no guarantee: clipping and noise are those of the whole point.
+        training: ``checkpoint``, ``secure``, ``memory_gib``, ``optimizer``, ``on_start`` and
+            ``progress`` of :class:`crtlib.training.loop.Training`.
+
+    Returns:
+        The training, and what it will have trained.
+
+    Raises:
+        ValueError: If no point is private and the method trains with noise.
     """
     study = study.ready()
     data = prepared or prepare_data(study)
     private_tokens = None
-    if (
-        study.training_method.flags_tokens
-    ):  # what pi finds is private, token by token; the text stays raw
+    if study.training_method.flags_tokens:
+        # What pi finds is private, token by token; the text stays raw.
         marked = [
             replace(p, secrets=spans) for p, spans in zip(data.points, data.flags, strict=True)
         ]
@@ -198,8 +207,11 @@ def measure_utility(
         return float(weights[counted] @ values[counted] / weights[counted].sum())
 
     kinds = {"": is_predicted, "_words": is_predicted & ~is_secret}
-    ppl = {f"ppl{kind}": float(np.exp(mean(-logprobs, c))) for kind, c in kinds.items()}
-    return ppl | {f"acc{kind}": mean(ranks == 0, c) for kind, c in kinds.items()}
+    nats = {kind: mean(-logprobs, counted) for kind, counted in kinds.items()}
+    perplexities = {f"ppl{kind}": float(np.exp(loss)) for kind, loss in nats.items()}
+    return perplexities | {
+        f"acc{kind}": mean(ranks == 0, counted) for kind, counted in kinds.items()
+    }
 
 
 def predicted_token_masks(
@@ -215,8 +227,8 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
     """Return utility, sizes and what every registered attack finds, as rows of the long table."""
     data, model = fitted.data, fitted.run.model
     rows: list[StudyRow] = [
-        (f"valid_{name}", int(h["epoch"]), 0, h[name])
-        for h in fitted.run.history
+        (f"valid_{name}", int(measured["epoch"]), 0, measured[name])
+        for measured in fitted.run.history
         for name in UTILITY_METRICS
         if data.valid
     ]
@@ -255,7 +267,7 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         carrier=templates.carrier_of_template(data.template),
     )
     for attack in attack_registry.all_attacks().values():
-        rows += [(name, study.epochs, item, x) for name, item, x in attack.measure(subject)]
+        rows += [(name, study.epochs, item, value) for name, item, value in attack.measure(subject)]
     return rows
 
 
@@ -282,10 +294,10 @@ def _initial_model(study: CrtStudy, tokenizer: BpeTokenizer) -> tuple[nn.Module,
     spec = replace(study.shape(), vocab_size=tokenizer.vocab_size)
     model = build_model(spec, study.seed)
     if study.init != "random":
-        start = _pretrain_on_public_corpus(
+        weights = _pretrain_on_public_corpus(
             study.init, study.init_epochs, spec, study.seed, tokenizer
         )
-        model.load_state_dict(start)
+        model.load_state_dict(weights)
     return model, spec
 
 
@@ -297,8 +309,8 @@ def _pretrain_on_public_corpus(
     public = corpora.load_corpus(corpus, limit=MAX_PUBLIC_DIALOGUES)
     texts = (p.text for p in data_points.make_points(public, unit="turn"))
     sequences = [ids[: spec.context] for ids in tokenizer.encode(texts)]
-    rate = {"gpt2": 3e-3}.get(spec.kind, 1e-2)
-    phases = schedules.sgd_phases(epochs=epochs, batch_size=32, learning_rate=rate)
+    learning_rate = {"gpt2": 3e-3}.get(spec.kind, 1e-2)
+    phases = schedules.sgd_phases(epochs=epochs, batch_size=32, learning_rate=learning_rate)
     return train_model(
         build_model(spec, seed), phases, {"public": sequences}, seed=seed
     ).model.state_dict()
@@ -326,21 +338,25 @@ def _tokenise_parts(
             f"policy={study.policy!r}: no point is private, "
             "so there is nothing to train on with noise"
         )
-    limit, whose = _context_limit(study, model), dict[str, Sequence[int]]()
+    limit = _context_limit(study, model)
+    point_of_text = dict[str, Sequence[int]]()
     for part, rows in [*parts.items()]:
-        whose[part] = range(len(rows))
+        numbers = range(len(rows))
+        point_of_text[part] = numbers
         if limit is not None:
-            parts[part], whose[part] = split_long_texts(rows, range(len(rows)), limit, study.long)
+            parts[part], point_of_text[part] = split_long_texts(rows, numbers, limit, study.long)
     owners = dict[str, Sequence[int]]()
     for part in drawn:
         points = {"public": data.prepared.public, "private": data.prepared.private}.get(part)
-        texts = whose.get(part)
+        texts = point_of_text.get(part)
         if points is None or texts is None:  # "all", which is both parts
-            points, first = data.prepared.all, len(data.prepared.public)
-            texts = [*whose["public"], *(first + k for k in whose["private"])]
+            points = data.prepared.all
+            first = len(data.prepared.public)
+            private_texts = [first + index for index in point_of_text["private"]]
+            texts = [*point_of_text["public"], *private_texts]
         if study.training_method.by_user:
-            person = owner_indices(points)
-            owners[part] = [person[k] for k in texts]
+            user_of_point = owner_indices(points)
+            owners[part] = [user_of_point[index] for index in texts]
         elif len(texts) > len(points):
             owners[part] = texts
     return parts, owners
@@ -393,16 +409,16 @@ def split_long_texts(
     """Split each text into pieces of ``limit`` tokens to read and one more to predict, and return
     the pieces and the owner of each. Every token but the first is predicted once; ``long`` "cut"
     keeps only the first piece."""
-    whose = []
+    piece_owners = []
 
     def pieces() -> Iterator[Sequence[int]]:
         for row, owner in zip(rows, owners, strict=True):
             starts = range(0, max(1, len(row) - 1), limit) if long == "split" else (0,)
             for start in starts:
-                whose.append(owner)
+                piece_owners.append(owner)
                 yield row[start : start + limit + 1]
 
-    return RaggedArray.of(pieces()), whose
+    return RaggedArray.of(pieces()), piece_owners
 
 
 def owner_indices(points: Sequence[Point]) -> list[int]:

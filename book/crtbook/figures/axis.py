@@ -38,7 +38,8 @@ def plot_axis(rows: pd.DataFrame) -> Figure:
     run shows. The second has the accuracy of the best of all scores, with the upper end of its
     chance band.
     """
-    colors, y = _list_colors(rows), np.arange(len(rows))
+    colors = _list_colors(rows)
+    y = np.arange(len(rows))
     with make_panels(LOOKS["axis"], height=0.75 + 0.3 * len(y), room=0.5, sharey=True) as (
         fig,
         axes,
@@ -60,7 +61,9 @@ def plot_axis(rows: pd.DataFrame) -> Figure:
 
 
 def _draw_epsilons(ax: Axes, rows: pd.DataFrame, colors: list[str]) -> None:
-    y, low, high = np.arange(len(rows)), rows.proved_add_or_remove, rows.proved_replace
+    """What is proved and audited for each method, in the colours of the methods."""
+    y = np.arange(len(rows))
+    low, high = rows.proved_add_or_remove, rows.proved_replace
     proved = np.isfinite(high)
     edge = 2.0 * max([1.0, *low[np.isfinite(low)], *high[proved]])
     ax.hlines(
@@ -76,18 +79,22 @@ def _draw_epsilons(ax: Axes, rows: pd.DataFrame, colors: list[str]) -> None:
 
 
 def _list_colors(rows: pd.DataFrame) -> list[str]:
+    """The colour of each row's method. Training without noise on raw or on redacted text has that
+    of ordinary training."""
     names = rows.arm.replace({"raw": "sgd", "redaction": "sgd"})
     looks = method_looks(rows.assign(method=names, method_label=rows.label))
     return [looks[name].color for name in names]
 
 
 def _describe_methods(rows: pd.DataFrame) -> str:
+    """The numbers of each method, as a clause."""
     tuples: Any = rows.itertuples()
     return "; ".join(
-        f"{r.label} proves "
-        + (f"ε = {r.proved_replace:.2g}" if r.proved_replace < np.inf else "nothing")
-        + f", {r.audited:.2g} audited, attack {r.accuracy:.2g}, perplexity {r.test_ppl_words:.2g}"
-        for r in tuples
+        f"{row.label} proves "
+        + (f"ε = {row.proved_replace:.2g}" if row.proved_replace < np.inf else "nothing")
+        + f", {row.audited:.2g} audited, attack {row.accuracy:.2g}, "
+        + f"perplexity {row.test_ppl_words:.2g}"
+        for row in tuples
     )
 
 
@@ -104,11 +111,10 @@ def plot_step_times(rows: pd.DataFrame) -> Figure:
     kinds = list(dict.fromkeys(rows.model))
     with make_panels([""], height=0.72 * len(kinds), room=1.5) as (fig, (ax,)):
         ax.axvline(1, color=INK, linewidth=1)
-        for k, (engine, (label, color, marker)) in enumerate(STEP_STYLE.items()):
+        for engine_number, (engine, (label, color, marker)) in enumerate(STEP_STYLE.items()):
             of_engine = rows[(rows.engine == engine) & rows.ratio_median.notna()]
-            y = of_engine.model.map(kinds.index) + 0.16 * (
-                k - 1.5
-            )  # so that close marks do not hide each other
+            # Apart, so that close marks do not hide each other.
+            y = of_engine.model.map(kinds.index) + 0.16 * (engine_number - 1.5)
             ax.hlines(y, of_engine.ratio_min, of_engine.ratio_median, color=color)
             ax.plot(of_engine.ratio_median, y, marker, color=color, label=label)
         limits = (0.85 * rows.ratio_min.min(), max(2.0, 1.3 * rows.ratio_median.max()))
@@ -117,12 +123,12 @@ def plot_step_times(rows: pd.DataFrame) -> Figure:
         set_plain_ticks(ax.xaxis, apart=1.45)
         label_rows(ax, [SHAPES.get(kind, kind) for kind in kinds])
         draw_shared_legend(fig)
-        own = _describe_own_engine(rows)
-        describe_figure(fig, f"Step time over that of a step without privacy. Our DP-SGD: {own}.")
+        ours = _describe_own_engine(rows)
+        describe_figure(fig, f"Step time over that of a step without privacy. Our DP-SGD: {ours}.")
     return fig
 
 
 def _describe_own_engine(rows: pd.DataFrame) -> str:
-    own = rows[(rows.engine == "ours") & rows.ratio_median.notna()]
-    pairs = zip(own.model, own.ratio_median, strict=True)
+    own_rows = rows[(rows.engine == "ours") & rows.ratio_median.notna()]
+    pairs = zip(own_rows.model, own_rows.ratio_median, strict=True)
     return ", ".join(f"{SHAPES.get(m, m)} {r:.2f}".replace("\n", " ") for m, r in pairs)

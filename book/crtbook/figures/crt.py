@@ -80,7 +80,8 @@ def plot_attack(
                     linestyle=(0, (1, 2)),
                 )  # fmt: skip
             if ceiling is not None:
-                gammas, (label, most) = np.linspace(0, top, 50), ceiling
+                gammas = np.linspace(0, top, 50)
+                label, most = ceiling
                 ax.plot(
                     gammas, [*map(most, gammas)], label=label, linewidth=1, color=INK,
                     linestyle=(0, (6, 2)),
@@ -115,12 +116,13 @@ def _draw_lines(ax: Axes, rows: DataFrame) -> list[End]:
     Return where each line ends, with its name."""
     looks, ends = method_looks(rows), []
     step = 0.006 * float(rows.gamma.max() or 0.05)
-    for k, (name, look) in enumerate(looks.items()):
-        line = rows[rows.method == name]
-        fixed = len(line) > 1 and line["mean"].nunique() == 1  # the method has no gamma
-        ax.plot(line.gamma, line["mean"], **look.line | ({"marker": ""} if fixed else {}))
-        points = line.tail(1) if fixed else line
-        _draw_spread(ax, points, look, step * (k - (len(looks) - 1) / 2))  # side by side
+    for method_number, (method, look) in enumerate(looks.items()):
+        line = rows[rows.method == method]
+        has_no_gamma = len(line) > 1 and line["mean"].nunique() == 1  # the method has no gamma
+        ax.plot(line.gamma, line["mean"], **look.line | ({"marker": ""} if has_no_gamma else {}))
+        points = line.tail(1) if has_no_gamma else line
+        shift = step * (method_number - (len(looks) - 1) / 2)  # side by side
+        _draw_spread(ax, points, look, shift)
         ends.append((line.gamma.iloc[-1], line["mean"].iloc[-1], look.label, look.color))
     return ends
 
@@ -137,9 +139,9 @@ def _draw_spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
     bars = line.drop(with_dots.index)
     bars = bars[(bars.seeds > 2) & bars["std"].notna()]
     if len(bars):
-        wide = confidence_half_width(bars["std"], bars.seeds)
+        half_width = confidence_half_width(bars["std"], bars.seeds)
         ax.errorbar(
-            bars.gamma + shift, bars["mean"], yerr=wide, fmt="none",
+            bars.gamma + shift, bars["mean"], yerr=half_width, fmt="none",
             color=look.color, elinewidth=1.2, capsize=2.5, label="95 % interval of the mean",
         )  # fmt: skip
 
@@ -148,15 +150,17 @@ def _describe_ends_at_largest_gamma(summary: DataFrame) -> str:
     """What the figure shows at the largest gamma: the highest and lowest method of each model."""
     sentences = []
     for model, rows in group_rows(summary, "model"):
-        top = rows.gamma.max()
-        at = rows[rows.gamma == top].sort_values("mean", ascending=False)
-        looks, (low, high) = method_looks(at), (at.low.min(), at.high.max())
-        ends = at.iloc[[0, -1]] if len(at) > 1 else at
+        largest_gamma = rows.gamma.max()
+        rows_at_top = rows[rows.gamma == largest_gamma].sort_values("mean", ascending=False)
+        looks = method_looks(rows_at_top)
+        low, high = rows_at_top.low.min(), rows_at_top.high.max()
+        ends = rows_at_top.iloc[[0, -1]] if len(rows_at_top) > 1 else rows_at_top
         values = [
             f"{looks[m].label} {v:.3g}" for m, v in zip(ends.method, ends["mean"], strict=True)
         ]
         chance = "" if math.isnan(low) else f" (chance: {low:.3g} to {high:.3g})"
-        sentences.append(f"{model_name(model)} at {top:g}: {list_in_words(values)}{chance}")
+        listed = list_in_words(values)
+        sentences.append(f"{model_name(model)} at {largest_gamma:g}: {listed}{chance}")
     return "; ".join(sentences)
 
 
@@ -200,21 +204,22 @@ def plot_final_perplexity(ends: DataFrame) -> Figure:
     first, *others = sorted(set(ends.model))
     marks = dict(zip([first, *others], "os^Dv", strict=False))
     with make_panels([corpus_name(c) for c, _ in corpora], height=3.6, room=2.4) as (fig, axes):
-        for ax, (_, part) in zip(axes, corpora, strict=True):
-            looks = method_looks(part)
-            for (method, model), line in group_rows(part, ["method", "model"]):
-                look, finite = looks[method], line[np.isfinite(line.epsilon)]
-                name = f"{look.label}, {model_name(model)}"
+        for ax, (_, rows) in zip(axes, corpora, strict=True):
+            looks = method_looks(rows)
+            for (method, model), line in group_rows(rows, ["method", "model"]):
+                look = looks[method]
+                finite = line[np.isfinite(line.epsilon)]
+                label = f"{look.label}, {model_name(model)}"
                 if finite.empty:
                     dash = look.line["linestyle"] if model == first else (0, (1, 1.5))
                     ax.axhline(line.ppl_mean.iloc[0], color=look.color, linestyle=dash,
-                               label=f"{name} (no ε)")  # fmt: skip
+                               label=f"{label} (no ε)")  # fmt: skip
                     continue
                 face = look.color if model == first else CARD
-                wide = confidence_half_width(finite.ppl_std, finite.seeds)
-                ax.errorbar(finite.epsilon, finite.ppl_mean, yerr=wide, capsize=2.5,
-                            marker=marks[model], markerfacecolor=face, label=name, color=look.color,
-                            markeredgecolor=look.color)  # fmt: skip
+                half_width = confidence_half_width(finite.ppl_std, finite.seeds)
+                ax.errorbar(finite.epsilon, finite.ppl_mean, yerr=half_width, capsize=2.5,
+                            marker=marks[model], markerfacecolor=face, label=label,
+                            color=look.color, markeredgecolor=look.color)  # fmt: skip
             ax.set(xscale="log", yscale="log", ylabel="test perplexity")
             set_plain_ticks(ax.yaxis)
             low, high = ax.get_xlim()
@@ -243,10 +248,11 @@ def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
     with make_panels(titles, height=2.6, room=0.5, sharex=True) as (fig, axes):
         for ax, title, (_, rows) in zip(axes, titles, cells, strict=True):
             ends, chosen = [], []
-            for name, look in method_looks(rows).items():
-                its = rows[rows.method == name]
-                best = its.groupby("epochs").value.min()
-                ax.scatter(its.epochs, its.value, color=look.color, s=14, alpha=0.35, linewidth=0)
+            for method, look in method_looks(rows).items():
+                trials_of_method = rows[rows.method == method]
+                best = trials_of_method.groupby("epochs").value.min()
+                ax.scatter(trials_of_method.epochs, trials_of_method.value, color=look.color, s=14,
+                           alpha=0.35, linewidth=0)  # fmt: skip
                 ax.plot(best.index, best, **look.line)
                 ends.append((best.index[-1], best.iloc[-1], look.label, look.color))
                 chosen.append(f"{look.label} {best.min():.3g} after {best.idxmin()}")
@@ -272,19 +278,19 @@ def _describe_ends(ends: DataFrame, mean: str) -> str:
     looks = method_looks(first)
     rows = first.drop_duplicates("method", keep="last").set_index("method")
     values = []
-    for name, look in looks.items():
-        epsilon = rows.epsilon[name]
-        at = f" at ε = {epsilon:.2g}" if np.isfinite(epsilon) else ""
-        values.append(f"{look.label} {rows[mean][name]:.3g}{at}")
+    for method, look in looks.items():
+        epsilon = rows.epsilon[method]
+        where = f" at ε = {epsilon:.2g}" if np.isfinite(epsilon) else ""
+        values.append(f"{look.label} {rows[mean][method]:.3g}{where}")
     return list_in_words(values)
 
 
 def _draw_utility(ax: Axes, rows: DataFrame) -> None:
     """Draw lines with their names beside the first epoch. A method that promises nothing is a
     horizontal line, named at the right edge."""
-    across = []
-    for name, look in method_looks(rows).items():
-        line = rows[rows.method == name]
+    horizontal_ends = []
+    for method, look in method_looks(rows).items():
+        line = rows[rows.method == method]
         if np.isfinite(line.gamma).all():
             ax.plot(line.gamma, line["mean"], **look.line)
             _draw_spread(ax, line, look, 0.0)
@@ -295,10 +301,10 @@ def _draw_utility(ax: Axes, rows: DataFrame) -> None:
         else:
             y = line["mean"].iloc[-1]
             ax.axhline(y, **look.line | {"marker": ""})
-            across.append((y, f"{look.label} (no ε)", look.color))
+            horizontal_ends.append((y, f"{look.label} (no ε)", look.color))
     right = ax.get_xlim()[1]
     ax.set(xlim=(None, right))
-    label_line_ends(ax, [(right, *end) for end in across])
+    label_line_ends(ax, [(right, *end) for end in horizontal_ends])
 
 
 def tabulate_exposures(table: DataFrame) -> DataFrame:
@@ -310,10 +316,10 @@ def tabulate_exposures(table: DataFrame) -> DataFrame:
     runs = [*CELL_COLUMNS, "seed"]
     by_run = table[table.metric == "exposure"].groupby(runs).value.agg(["max", "mean"])
     by_run["ppl"] = table[table.metric == "test_ppl_words"].set_index(runs).value
-    out = by_run.groupby(CELL_COLUMNS).agg(["mean", "std"])
-    out.columns = out.columns.map("_".join)
+    statistics = by_run.groupby(CELL_COLUMNS).agg(["mean", "std"])
+    statistics.columns = statistics.columns.map("_".join)
     return repeat_at_every_gamma(
-        out.assign(seeds=by_run.groupby(CELL_COLUMNS).size()).reset_index()
+        statistics.assign(seeds=by_run.groupby(CELL_COLUMNS).size()).reset_index()
     )
 
 

@@ -47,7 +47,7 @@ class Box:
         return LINE * len(self.lines) + (22 if self.kind == "question" else 14)
 
     def edge(self, x: float, y: float) -> tuple[float, float]:
-        """Where a line from the centre toward a point leaves the box."""
+        """Where a line from the centre toward a point leaves the box, two pixels outside of it."""
         dx, dy = x - self.x, y - self.y
         half_x, half_y = self.width / 2 + 2, self.height / 2 + 2
         share = min(half_x / abs(dx) if dx else 9e9, half_y / abs(dy) if dy else 9e9)
@@ -69,15 +69,17 @@ def _route_arrow(start: Box, end: Box, via: list[tuple[float, float]]) -> list[t
 def render_diagram(name: str) -> str:
     """The picture with this name as HTML: an SVG in the page's own colours."""
     diagram = DIAGRAMS[name]
-    boxes, paths = {key: Box(*box) for key, box in diagram["boxes"].items()}, []
+    boxes = {key: Box(*box) for key, box in diagram["boxes"].items()}
+    paths = []
     for start, end, label, via, dashed in (
         (*arrow, *("", [], False)[len(arrow) - 2 :]) for arrow in diagram["arrows"]
     ):
         points = _route_arrow(boxes[start], boxes[end], via)
-        (ax, ay), (bx, by) = points[len(points) // 2 - 1 : len(points) // 2 + 1]
+        (from_x, from_y), (to_x, to_y) = points[len(points) // 2 - 1 : len(points) // 2 + 1]
         paths.append({
             "points": " ".join(f"{x:.0f},{y:.0f}" for x, y in points), "label": label,
-            "x": (ax + bx) / 2 + (-42 if via else 6), "y": (ay + by) / 2 + 4, "dashed": dashed,
+            "x": (from_x + to_x) / 2 + (-42 if via else 6), "y": (from_y + to_y) / 2 + 4,
+            "dashed": dashed,
         })  # fmt: skip
     return Markup(render_page("diagram.svg.j2", boxes=boxes.values(), arrows=paths, width=WIDTH,
                        height=diagram["height"], line=LINE, alt=diagram["alt"]))  # fmt: skip

@@ -46,59 +46,64 @@ def plot_leakage_by_epoch(table: DataFrame) -> Figure:
     on a true axis, with the paper's threshold of 3. (a) and (b) are means over seeds, (c) shows all
     seeds.
     """
-    part = {str(name): rows for name, rows in table.groupby("metric")}
-    epochs, seeds = sorted(part["train_ppl"].epoch.unique()), table.seed.nunique()
+    rows_of_metric = {str(name): rows for name, rows in table.groupby("metric")}
+    epochs = sorted(rows_of_metric["train_ppl"].epoch.unique())
+    seeds = table.seed.nunique()
     low, high = float(min(epochs)), float(max(epochs))
     shaded: Style = {
         "hue": "epoch", "palette": SHADES, "legend": False,
         "hue_norm": Normalize(low - max(high - low, 1.0) / 3, high),
     }  # fmt: skip
     lengths, unique = (
-        part.get(f"unique_{name}", table.iloc[:0]) for name in ("length", "perplexity")
+        rows_of_metric.get(f"unique_{name}", table.iloc[:0]) for name in ("length", "perplexity")
     )
     titles = ["(a) perplexity", "(b) unique sequences by their least length",
               "(c) perplexities of the unique sequences"]  # fmt: skip
-    with make_panels(titles, height=2.8, room=0.2) as (fig, (a, b, c)):
+    with make_panels(titles, height=2.8, room=0.2) as (fig, panels):
+        perplexity_axes, length_axes, sequence_axes = panels
         for name, label, line, color in (
             ("train_ppl", "training", "-", RAW), ("ppl", "validation", "--", SAFE)
         ):  # fmt: skip
-            mean = part[name].groupby("epoch").value.mean()
-            a.plot(mean.index, mean, color=color, linestyle=line, label=label)
-        a.set(xlabel="epoch", ylabel="perplexity", yscale="log")
-        set_plain_ticks(a.yaxis)
+            mean = rows_of_metric[name].groupby("epoch").value.mean()
+            perplexity_axes.plot(mean.index, mean, color=color, linestyle=line, label=label)
+        perplexity_axes.set(xlabel="epoch", ylabel="perplexity", yscale="log")
+        set_plain_ticks(perplexity_axes.yaxis)
         if len(lengths):
             sns.ecdfplot(
                 lengths.assign(weight=1 / seeds), x="value", weights="weight", stat="count",
-                complementary=True, log_scale=(True, False), ax=b, **shaded,
+                complementary=True, log_scale=(True, False), ax=length_axes, **shaded,
             )  # fmt: skip
-            set_plain_ticks(b.xaxis, apart=1.6)
-        b.set(xlabel="tokens", ylabel="unique sequences")
+            set_plain_ticks(length_axes.xaxis, apart=1.6)
+        length_axes.set(xlabel="tokens", ylabel="unique sequences")
         colors = ScalarMappable(shaded["hue_norm"], SHADES)
-        bar = fig.colorbar(colors, ax=b, label="epoch", aspect=14)
+        color_bar = fig.colorbar(colors, ax=length_axes, label="epoch", aspect=14)
         if len(epochs) > 1:
-            bar.ax.set_ylim(low, high)
-        bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+            color_bar.ax.set_ylim(low, high)
+        color_bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         chosen = np.take(epochs, np.unique(np.linspace(0, len(epochs) - 1, 10).astype(int)))
         if len(shown_epochs := unique[unique.epoch.isin(chosen)]):
             sns.stripplot(
-                shown_epochs, x="epoch", y="value", ax=c, native_scale=True, size=2.6, alpha=0.5,
-                jitter=0.3, log_scale=(False, True), **shaded,
+                shown_epochs, x="epoch", y="value", ax=sequence_axes, native_scale=True, size=2.6,
+                alpha=0.5, jitter=0.3, log_scale=(False, True), **shaded,
             )  # fmt: skip
             middle = shown_epochs.groupby("epoch").value.median()
-            c.plot(middle.index, middle, "_", color="black", label="median", markersize=14,
-                   markeredgewidth=1.6, markeredgecolor="black")  # fmt: skip
-            set_plain_ticks(c.yaxis, apart=1.5)
-        c.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
-        c.set(xlabel="epoch", ylabel="perplexity")
-        c.legend()
-        for ax in (a, c):
+            sequence_axes.plot(middle.index, middle, "_", color="black", label="median",
+                               markersize=14, markeredgewidth=1.6,
+                               markeredgecolor="black")  # fmt: skip
+            set_plain_ticks(sequence_axes.yaxis, apart=1.5)
+        sequence_axes.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
+        sequence_axes.set(xlabel="epoch", ylabel="perplexity")
+        sequence_axes.legend()
+        for ax in (perplexity_axes, sequence_axes):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        end = {name: rows[rows.epoch == high].value for name, rows in part.items()}
-        left = unique[unique.epoch == high].value
-        share_under_3 = f", {(left < 3).mean():.0%} of perplexity under 3." if len(left) else "."
+        end = {name: rows[rows.epoch == high].value for name, rows in rows_of_metric.items()}
+        last_sequences = unique[unique.epoch == high].value
+        share_under_3 = "."
+        if len(last_sequences):
+            share_under_3 = f", {(last_sequences < 3).mean():.0%} of perplexity under 3."
         describe_figure(fig, f"A model through {high:g} epochs: at the end perplexity "
                         f"{end['train_ppl'].mean():.3g} on training and {end['ppl'].mean():.3g} on "
-                        f"validation text, and {len(left) / seeds:,.0f} unique sequences"
+                        f"validation text, and {len(last_sequences) / seeds:,.0f} unique sequences"
                         f"{share_under_3}")  # fmt: skip
     return fig
 
@@ -136,14 +141,14 @@ def mean_over_seeds(table: DataFrame, names: Mapping[str, str], by: Sequence[str
 
     ``names`` maps metrics to column titles; rows are the groups ``by``, in their first order.
     """
-    rows = {
+    means = {
         group: {
-            title: _format_mean(part.value[part.metric == metric], part.seed.nunique())
+            title: _format_mean(rows.value[rows.metric == metric], rows.seed.nunique())
             for metric, title in names.items()
         }
-        for group, part in table.groupby(list(by), sort=False)
+        for group, rows in table.groupby(list(by), sort=False)
     }
-    return DataFrame(rows).T.rename_axis(list(by)).reset_index()
+    return DataFrame(means).T.rename_axis(list(by)).reset_index()
 
 
 def tabulate_leakage_by_model(table: DataFrame) -> DataFrame:
@@ -151,14 +156,14 @@ def tabulate_leakage_by_model(table: DataFrame) -> DataFrame:
     a snapshot, named by the start of its weights and its epsilon."""
     spent = table[table.metric == "epsilon"].groupby("epoch").value.max()
     start = {"random": "RanIni", "public": "PubIni"}
-    row = [
+    model_names = [
         f"DP-LM {start[i]} ε = {spent[e]:.2f}" if m == "dpsgd" else
         {"sgd": "private LM", "public": "public LM"}[m]
         for m, i, e in zip(table.method, table.init, table.epoch, strict=True)
     ]  # fmt: skip
-    labelled = _with_percent(table.assign(model=row))
-    order = ["private LM", *(r for r in dict.fromkeys(row) if "RanIni" in r), "public LM"]
-    order += [r for r in dict.fromkeys(row) if "PubIni" in r]
+    labelled = _with_percent(table.assign(model=model_names))
+    order = ["private LM", *(r for r in dict.fromkeys(model_names) if "RanIni" in r), "public LM"]
+    order += [r for r in dict.fromkeys(model_names) if "PubIni" in r]
     return (
         mean_over_seeds(labelled, LOOKS["table_2"], ["model"])
         .set_index("model")
@@ -183,14 +188,16 @@ def tabulate_models(table: DataFrame, rows: Mapping[str, str]) -> DataFrame:
 
 
 def _format_mean(values: Any, seeds: int) -> str:
-    v = np.asarray(values, dtype=float)
-    if not len(v):
+    """The mean of the values of so many seeds, with their standard deviation, and how many seeds
+    have none."""
+    numbers = np.asarray(values, dtype=float)
+    if not len(numbers):
         return "–"
-    integral = (v == v.round()).all() and seeds == 1
-    digits = 0 if integral or v.mean() >= 1000 else 1 if v.mean() >= 10 else 2
-    spread = f" ± {v.std(ddof=1):,.{digits}f}" if len(v) > 1 else ""
-    partial = f" ({len(v)} of {seeds})" if len(v) < seeds else ""
-    return f"{v.mean():,.{digits}f}{spread}{partial}"
+    integral = (numbers == numbers.round()).all() and seeds == 1
+    digits = 0 if integral or numbers.mean() >= 1000 else 1 if numbers.mean() >= 10 else 2
+    spread = f" ± {numbers.std(ddof=1):,.{digits}f}" if len(numbers) > 1 else ""
+    partial = f" ({len(numbers)} of {seeds})" if len(numbers) < seeds else ""
+    return f"{numbers.mean():,.{digits}f}{spread}{partial}"
 
 
 def style_table(table: DataFrame, caption: str) -> Styler:
@@ -221,10 +228,20 @@ def tabulate_sequences(
 
 
 def _format_sequence(
-    report: LeakageReport, decode: Callable[[Sequence[int]], str], at: tuple[int, int], length: int
+    report: LeakageReport,
+    decode: Callable[[Sequence[int]], str],
+    place: tuple[int, int],
+    length: int,
 ) -> str:
-    """A sequence in whole words: what it lacks of its first and last word is in brackets."""
-    document, start = at
+    """A sequence in whole words: what it lacks of its first and last word is in brackets.
+
+    Args:
+        report: Holds the documents.
+        decode: Makes text from tokens.
+        place: The number of its document, and its first token there.
+        length: Its number of tokens.
+    """
+    document, start = place
     tokens, end = report.documents[document].tokens, start + length
     before, text, after = (decode(w) for w in (tokens[:start], tokens[start:end], tokens[end:]))
     head = re.split(r"\W", before)[-1] if text[:1].isalnum() else ""
@@ -240,11 +257,11 @@ Shown = tuple[LeakageReport, Callable[[Sequence[int]], str]]
 def tabulate_snapshot(reports: Mapping[tuple[str, int], Shown]) -> DataFrame:
     """One of Tables 3 to 5: the unique sequences of each model with one epsilon, by its name and
     seed. A model without any is left out (:func:`list_models_without_sequences`)."""
-    parts = [
+    tables = [
         tabulate_sequences(*report).assign(model=model, seed=seed)
         for (model, seed), report in reports.items()
     ]
-    return pd.concat(parts).set_index(["model", "seed", "sequence"])
+    return pd.concat(tables).set_index(["model", "seed", "sequence"])
 
 
 def list_models_without_sequences(reports: Mapping[tuple[str, int], Shown]) -> str:
@@ -286,14 +303,16 @@ def _count_unique_sequences(models: Sequence[Shown]) -> dict[str, str]:
     """The rows of the paper for the seeds of one model: each seed's number, or all together."""
     unique = [report.unique() for report, _ in models]
     texts = [
-        decode(w) for (_, decode), part in zip(models, unique, strict=True) for w in part.tokens
+        decode(tokens)
+        for (_, decode), sequences in zip(models, unique, strict=True)
+        for tokens in sequences.tokens
     ]
-    lengths = [n for part in unique for row in part.contexts for _, n in row]
+    lengths = [n for sequences in unique for row in sequences.contexts for _, n in row]
     marked = sum(bool(re.search(r"[^\w\s'’]", text)) for text in texts)
     of_texts = {
         "with punctuation": f"{marked} of {len(texts)}",
         "context length": f"{min(lengths, default=0)} to {max(lengths, default=0)}",
         "ε_l, owners left out": format_number(pd.concat(unique).ratio.max()),
     }
-    counts = {"unique sequences": ", ".join(str(len(part)) for part in unique)}
+    counts = {"unique sequences": ", ".join(str(len(sequences)) for sequences in unique)}
     return counts | (of_texts if texts else dict.fromkeys(of_texts, "–"))

@@ -34,9 +34,9 @@ class Counts:
     def __init__(self, texts: Sequence[str]) -> None:
         self.after: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for text in texts:
-            for at, character in enumerate(text):
-                for back in range(min(at, ORDER) + 1):
-                    self.after[text[at - back : at]][character] += 1
+            for position, character in enumerate(text):
+                for back in range(min(position, ORDER) + 1):
+                    self.after[text[position - back : position]][character] += 1
 
     def probability(self, context: str, character: str) -> float:
         """Of ``character`` after ``context``; each order is mixed with the next shorter one."""
@@ -74,8 +74,8 @@ def render_sentence_field(texts: Sequence[str], *, sentence: str, copies: int) -
     number = sentence[len(sentence.rstrip("0123456789")) :]
     prefix = sentence[: -len(number)]
     bits = Counts([*texts, *[sentence] * copies]).exposure(prefix, number)
-    data = _embed_json({"texts": list(texts), "order": ORDER, "alphabet": ALPHABET})
+    model_data = _embed_json({"texts": list(texts), "order": ORDER, "alphabet": ALPHABET})
     return render_page(
-        "live_type.html.j2", data=data, script=Markup(SCRIPT), sentence=sentence,
+        "live_type.html.j2", data=model_data, script=Markup(SCRIPT), sentence=sentence,
         copies=copies, bits=f"{bits:.1f}", most=f"{len(number) * math.log2(10):.1f}",
     )  # fmt: skip

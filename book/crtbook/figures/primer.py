@@ -62,11 +62,11 @@ def render_slider(
     (1, 1)
     """
     with make_panels([""], height=height, room=0.1) as (fig, (ax,)):
-        for k, (_, _, position) in enumerate(positions):
+        for frame_number, (_, _, position) in enumerate(positions):
             before = set(ax.get_children())
             draw(ax, position)
             for artist in set(ax.get_children()) - before:
-                artist.set_gid(f"frame-{k}")
+                artist.set_gid(f"frame-{frame_number}")
         ax.set(**axes)
         if arrange:
             arrange(ax)
@@ -75,9 +75,9 @@ def render_slider(
             columns = 2 if max(map(len, entries), default=0) < 26 else 1
             fig.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=columns)
         svg = render_svg(fig).replace('role="img" aria-label=""', 'aria-hidden="true"', 1)
-    for k in range(len(positions)):
-        hidden = "" if k == active else ' style="display:none"'
-        svg = svg.replace(f'id="frame-{k}"', f'data-frame="{k}"{hidden}')
+    for frame_number in range(len(positions)):
+        hidden = "" if frame_number == active else ' style="display:none"'
+        svg = svg.replace(f'id="frame-{frame_number}"', f'data-frame="{frame_number}"{hidden}')
     steps = [{"label": label, "sentence": sentence} for label, sentence, _ in positions]
     steps_json = json.dumps(steps, ensure_ascii=False, separators=(",", ":")).replace(
         "<", "\\u003c"
@@ -132,13 +132,16 @@ def render_bars(frames: Sequence[Frame], **options: Any) -> str:
     """Groups of bars under a slider, as HTML; a series is (categories, heights)."""
 
     def draw(ax: Axes, frame: Frame) -> None:
-        width, series = 0.8 / len(frame.series), zip(frame.series.items(), _STYLES, strict=False)
-        for k, ((name, (x, y)), (color, _)) in enumerate(series):
-            places = np.arange(len(y)) + width * (k - (len(frame.series) - 1) / 2)
-            ax.bar(places, y, width, label=name, color=color, hatch="//" * k, edgecolor=CARD,
-                   linewidth=0)  # fmt: skip
-            for j, word in enumerate(x if k == 0 else ()):  # the names change with the slider
-                ax.text(j, -0.03, str(word), ha="center", fontsize=SMALL, va="top",
+        width = 0.8 / len(frame.series)
+        series = zip(frame.series.items(), _STYLES, strict=False)
+        for series_number, ((name, (x, y)), (color, _)) in enumerate(series):
+            places = np.arange(len(y)) + width * (series_number - (len(frame.series) - 1) / 2)
+            ax.bar(places, y, width, label=name, color=color, hatch="//" * series_number,
+                   edgecolor=CARD, linewidth=0)  # fmt: skip
+            if series_number > 0:
+                continue
+            for category_number, word in enumerate(x):  # the names change with the slider
+                ax.text(category_number, -0.03, str(word), ha="center", fontsize=SMALL, va="top",
                         transform=ax.get_xaxis_transform())  # fmt: skip
 
     alone = all(len(frame.series) == 1 for frame in frames)
@@ -154,19 +157,19 @@ def render_pieces(
     the pieces; a space is drawn as "␣". Long sentences take several lines.
     """
 
-    longest = max(sum(map(len, parts)) for _, _, parts in cuts)
+    longest = max(sum(map(len, pieces)) for _, _, pieces in cuts)
     line = min(LINE, longest)
 
-    def draw(ax: Axes, parts: Sequence[str]) -> None:
+    def draw(ax: Axes, pieces: Sequence[str]) -> None:
         x = y = 0
-        for k, part in enumerate(parts):
-            if x + len(part) > line:
+        for piece_number, piece in enumerate(pieces):
+            if x + len(piece) > line:
                 x, y = 0, y + 1
-            color = "#0072B2" if k % 2 else "#00795A"
-            ax.barh(y, len(part) - 0.15, left=x, height=0.8, color=color)
-            ax.text(x + len(part) / 2 - 0.07, y, part.replace(" ", "␣"), family="monospace",
+            color = "#0072B2" if piece_number % 2 else "#00795A"
+            ax.barh(y, len(piece) - 0.15, left=x, height=0.8, color=color)
+            ax.text(x + len(piece) / 2 - 0.07, y, piece.replace(" ", "␣"), family="monospace",
                     color=CARD, ha="center", va="center")  # fmt: skip
-            x += len(part)
+            x += len(piece)
 
     rows = 1 if longest <= LINE else -(-longest // (LINE - 6))
     return render_slider(

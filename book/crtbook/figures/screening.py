@@ -61,29 +61,36 @@ class Piece:
 
 def cut_at_marks(text: str, marks: Sequence[tuple[int, int, Piece]]) -> list[Piece]:
     """``text`` cut at the marks ``(start, end, piece)``."""
-    out, at = [], 0
+    pieces, position = [], 0
     for start, end, piece in sorted(marks, key=lambda mark: mark[:2]):
-        out += [Piece(text[at:start]), piece]
-        at = end
-    return [p for p in (*out, Piece(text[at:])) if p.text]
+        pieces += [Piece(text[position:start]), piece]
+        position = end
+    return [p for p in (*pieces, Piece(text[position:])) if p.text]
 
 
 def _mark_secrets(turn: Turn, flags: Sequence[Secret] | None) -> list[Piece]:
     """A turn with its secrets marked, or, given ``flags``, redacted with the errors marked."""
 
-    def overlapped(s: Secret, others: Sequence[Secret]) -> bool:
-        return any(s.start < other.end and other.start < s.end for other in others)
+    def overlapped(span: Secret, others: Sequence[Secret]) -> bool:
+        return any(span.start < other.end and other.start < span.end for other in others)
 
-    def mark_secret(s: Secret, style: str, title: str = "") -> tuple[int, int, Piece]:
-        return s.start, s.end, Piece(turn.text[s.start : s.end], style, s.kind + title)
+    def mark_secret(span: Secret, style: str, title: str = "") -> tuple[int, int, Piece]:
+        piece = Piece(turn.text[span.start : span.end], style, span.kind + title)
+        return span.start, span.end, piece
 
     if flags is None:
-        return cut_at_marks(turn.text, [mark_secret(s, "secret") for s in turn.secrets])
-    caught, wrong = (MASK, "caught"), (MASK, "wrong", "no secret: a false positive")
-    marks = [(f.start, f.end, Piece(*caught, f.kind) if overlapped(f, turn.secrets) else
-              Piece(*wrong)) for f in flags]  # fmt: skip
-    marks += [mark_secret(s, "missed", ": a false negative") for s in turn.secrets
-              if not overlapped(s, flags)]  # fmt: skip
+        return cut_at_marks(turn.text, [mark_secret(span, "secret") for span in turn.secrets])
+    wrong = Piece(MASK, "wrong", "no secret: a false positive")
+    marks = [
+        (
+            flag.start,
+            flag.end,
+            Piece(MASK, "caught", flag.kind) if overlapped(flag, turn.secrets) else wrong,
+        )
+        for flag in flags
+    ]
+    marks += [mark_secret(span, "missed", ": a false negative") for span in turn.secrets
+              if not overlapped(span, flags)]  # fmt: skip
     return cut_at_marks(turn.text, marks)
 
 
@@ -117,9 +124,8 @@ def _mark_masks(point: Point, secret: str, mask: str) -> list[Piece]:
     """A point with its labelled secrets in the style ``secret``, its masks in ``mask``."""
     places = [(s.start, s.end, secret) for s in point.secrets]
     places += [(*m.span(), mask) for m in re.finditer(re.escape(MASK), point.text)]
-    return cut_at_marks(
-        point.text, [(a, b, Piece(point.text[a:b], style)) for a, b, style in places]
-    )
+    marks = [(start, end, Piece(point.text[start:end], style)) for start, end, style in places]
+    return cut_at_marks(point.text, marks)
 
 
 def render_screening_steps(
@@ -130,23 +136,26 @@ def render_screening_steps(
     The points are shown in clear: use only simulated points, or ones that may be shown. Duplicates
     are searched for among ``points``.
     """
-    repeated, flagged = deduplication.mark_repeats(points), pi(points)
+    repeated = deduplication.mark_repeats(points)
+    flagged = pi(points)
     conservative_flags = pi_c(points)
-    points = [replace(p, id=str(i)) for i, p in enumerate(points)]
-    parts = prepare_points(points, flagged, conservative_flags, pattern=repeated)
-    public = {p.id for p in parts.public}
+    points = [replace(point, id=str(i)) for i, point in enumerate(points)]
+    prepared = prepare_points(points, flagged, conservative_flags, pattern=repeated)
+    public = {point.id for point in prepared.public}
     rows = []
-    for p, again, spans, suspected in zip(
+    for point, again, spans, suspected in zip(
         points, repeated, flagged, conservative_flags, strict=True
     ):
-        left = redact(p, spans)
-        changed = (spans or left.secrets) and not again
-        why = "holds a mask" if again or MASK in left.text else "flagged" if suspected else ""
+        redacted_point = redact(point, spans)
+        changed = (spans or redacted_point.secrets) and not again
+        why = "flagged" if suspected else ""
+        if again or MASK in redacted_point.text:
+            why = "holds a mask"
         rows.append({
-            "point": _mark_masks(p, "secret", "caught"),
+            "point": _mark_masks(point, "secret", "caught"),
             "deduplicated": [Piece(MASK, "repeat")] if again else [],
-            "redacted": _mark_masks(left, "missed", "caught") if changed else [],
-            "side": "public" if p.id in public else "private",
+            "redacted": _mark_masks(redacted_point, "missed", "caught") if changed else [],
+            "side": "public" if point.id in public else "private",
             "why": why,
         })  # fmt: skip
     alt = f"What lines 1 to 4 of Algorithm 1 do to {len(points)} points: {len(public)} become "
@@ -170,8 +179,11 @@ def plot_public_and_private(counts: DataFrame) -> Figure:
             ax.barh(shares.index, shares[column], left=left, label=label, color=color, height=0.62)
             for y, (start, width) in enumerate(zip(left, shares[column], strict=True)):
                 if width > 0.08:
-                    text, ink = f"{100 * width:.0f} %", INK if column == "masked" else CARD
-                    ax.text(start + width / 2, y, text, color=ink, ha="center", va="center")
+                    ink = INK if column == "masked" else CARD
+                    ax.text(
+                        start + width / 2, y, f"{100 * width:.0f} %", color=ink, ha="center",
+                        va="center",
+                    )  # fmt: skip
             left += shares[column].to_numpy()
         ax.set(xlim=(0, 1), xticks=[])
         ax.grid(visible=False)
@@ -190,21 +202,23 @@ def plot_certified_miss_rate(*, target: float) -> Figure:
 
     It marks 200 labels without a miss, and the number of labels that certify ``target``.
     """
-    n = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
+    label_counts = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
     labelled, enough = 200, labels_needed(target)
     with make_panels([""], height=2.9, room=0.7) as (fig, (ax,)):
         for misses, style, color in LOOKS["misses"]:
-            bounds = [clopper_pearson_upper(misses, int(k)) for k in n[n > misses]]
+            shown_counts = label_counts[label_counts > misses]
+            bounds = [clopper_pearson_upper(misses, int(labels)) for labels in shown_counts]
             label = f"{misses} missed" if misses else "no miss"
-            ax.plot(n[n > misses], bounds, style, color=color, label=label)
+            ax.plot(shown_counts, bounds, style, color=color, label=label)
         ax.axhline(target, color=MUTED, linewidth=1)
         place: Any = {"textcoords": "offset points", "va": "top"}
-        ax.annotate(f"δ = {format_number(target)}", (n[0], target), xytext=(0, -6), **place)
-        for k in (labelled, enough):
-            bound = clopper_pearson_upper(0, k)
-            ax.plot(k, bound, "o", color="#00795A")
-            words = f"{k:,} labels: {format_number(bound, 2)}"
-            ax.annotate(words, (k, bound), xytext=(-8, -5), ha="right", **place)
+        target_name = f"δ = {format_number(target)}"
+        ax.annotate(target_name, (label_counts[0], target), xytext=(0, -6), **place)
+        for labels in (labelled, enough):
+            bound = clopper_pearson_upper(0, labels)
+            ax.plot(labels, bound, "o", color="#00795A")
+            words = f"{labels:,} labels: {format_number(bound, 2)}"
+            ax.annotate(words, (labels, bound), xytext=(-8, -5), ha="right", **place)
         ax.set(xscale="log", yscale="log", xlabel="labelled secrets", ylim=(target / 8, 1))
         ax.set_ylabel("miss rate, 95 % upper bound")
         ax.legend(loc="upper right")
@@ -237,9 +251,9 @@ def plot_recall(table: DataFrame) -> Figure:
     with make_panels(titles, height=height, sharex=True, height_ratios=sizes) as (fig, axes):
         for ax, (_, rows_of_corpus) in zip(axes, corpora, strict=True):
             kinds = rows_of_corpus.kind.unique().tolist()
-            for k, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
+            for policy_number, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
                 rows = rows_of_corpus[rows_of_corpus.policy == policy]
-                y = rows.kind.map(kinds.index) + 0.22 * (k - 1)
+                y = rows.kind.map(kinds.index) + 0.22 * (policy_number - 1)
                 ax.hlines(y, rows.low, rows.high, color=color, linewidth=1.2)
                 ax.scatter(rows.recall, y, color=color, marker=marker, s=45, label=label)
             label_rows(ax, kinds)

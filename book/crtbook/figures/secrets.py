@@ -88,20 +88,21 @@ def plot_weight_and_noise(plans: DataFrame) -> Figure:
 
 
 def _draw_against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
+    """The column ``value`` against the constant C, a line for each rule."""
     unprocessed = rows[~np.isfinite(rows.scale)][value]
     ax.axhline(
         unprocessed.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing"
     )
-    if off := confidence_half_width(unprocessed.std(), len(unprocessed)):
-        ends = unprocessed.mean() - off, unprocessed.mean() + off
+    if half_width := confidence_half_width(unprocessed.std(), len(unprocessed)):
+        ends = unprocessed.mean() - half_width, unprocessed.mean() + half_width
         ax.axhspan(*ends, color=MUTED, alpha=0.16, linewidth=0)
-    for k, (rule, style) in enumerate(RULE_STYLE.items()):
+    for rule_number, (rule, style) in enumerate(RULE_STYLE.items()):
         of_rule = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
         if of_rule.empty:
             continue
         mean = of_rule.groupby("scale")[value].mean()
         ax.plot(mean.index, mean, **style)
-        ax.scatter(of_rule.scale * 1.05 ** (2 * k - 1), of_rule[value], s=16, alpha=0.5,
+        ax.scatter(of_rule.scale * 1.05 ** (2 * rule_number - 1), of_rule[value], s=16, alpha=0.5,
                    linewidth=0, color=style["color"], marker=style["marker"])  # fmt: skip
     ax.set_xscale("log", base=2)
     ticks = sorted(set(rows.scale[np.isfinite(rows.scale)]))
@@ -185,6 +186,7 @@ def plot_extraction(summary: DataFrame) -> Figure:
 
 
 def _describe_extraction(summary: DataFrame) -> str:
+    """The share of memorised probes of each width, at the least and at the most noise."""
     sentences = []
     for size, rows in summary.sort_values("noise_multiplier").groupby("hidden"):
         first, last = rows.iloc[0], rows.iloc[-1]
@@ -202,15 +204,17 @@ def render_posterior_slider(table: DataFrame) -> str:
 
     Columns ``sigma``, ``bound`` (each a line), ``prior``, ``posterior``; r = p is drawn as well.
     """
-    frames, priors = [], sorted(table.prior.unique())
-    at = priors[int(np.argmin(np.abs(np.log(priors) - np.log(0.01))))]
+    frames = []
+    priors = sorted(table.prior.unique())
+    shown_prior = priors[int(np.argmin(np.abs(np.log(priors) - np.log(0.01))))]
     for sigma, rows in table.groupby("sigma"):
-        values = [f"{r.posterior:.2g} ({r.bound})" for r in rows[rows.prior == at].itertuples()]
+        rows_shown = rows[rows.prior == shown_prior].itertuples()
+        values = [f"{row.posterior:.2g} ({row.bound})" for row in rows_shown]
         curves = {
             str(bound): (line.prior, line.posterior)
             for bound, line in rows.sort_values("prior").groupby("bound", sort=False)
         }
-        sentence = f"A prior of {at:.2g} becomes {list_in_words(values)}."
+        sentence = f"A prior of {shown_prior:.2g} becomes {list_in_words(values)}."
         frames.append(Frame(f"{sigma:g}", sentence, curves | {"nothing learned": (priors, priors)}))
     return render_lines(
         frames, active=len(frames) // 2, prefix="σ",

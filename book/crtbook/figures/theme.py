@@ -201,8 +201,8 @@ def method_looks(table: pd.DataFrame) -> dict[str, Look]:
     labels = table.drop_duplicates("method").set_index("method")
     names = labels.method_label.dropna().to_dict() if "method_label" in table else {}
     looks = {name: look for name, look in METHOD_STYLE.items() if name in present}
-    for k, name in enumerate(sorted(present - set(METHOD_STYLE))):
-        color, marker, dashes = SPARE[k % len(SPARE)]
+    for number, name in enumerate(sorted(present - set(METHOD_STYLE))):
+        color, marker, dashes = SPARE[number % len(SPARE)]
         looks[name] = Look(str(names.get(name, name)), color, marker, dashes)
     return looks
 
@@ -226,20 +226,20 @@ def label_line_ends(ax: Axes, ends: Sequence[End]) -> None:
     assert fig is not None
     names = [textwrap.fill(name, 13) for _, _, name, _ in ends]
 
-    def place(k: int) -> Callable[[Any], Transform]:
+    def place(number: int) -> Callable[[Any], Transform]:
         def where(_: Any) -> Transform:
             box = ax.get_window_extent()
             line = SMALL * LINE * fig.dpi / 72 / box.height
-            ys = [float(ax.transData.transform((x, y))[1]) for x, y, _, _ in ends]
+            end_heights = [float(ax.transData.transform((x, y))[1]) for x, y, _, _ in ends]
             heights = [line * (1 + name.count("\n")) for name in names]
-            at = _move_apart([(y - box.y0) / box.height for y in ys], heights)[k]
-            return Affine2D().translate(box.x0 + 1.06 * box.width, box.y0 + at * box.height)
+            centre = _move_apart([(y - box.y0) / box.height for y in end_heights], heights)[number]
+            return Affine2D().translate(box.x0 + 1.06 * box.width, box.y0 + centre * box.height)
 
         return where
 
-    for k, (x, y, _, color) in enumerate(ends):
+    for number, (x, y, _, color) in enumerate(ends):
         ax.annotate(
-            names[k], (x, y), xytext=(0, 0), textcoords=place(k), va="center",
+            names[number], (x, y), xytext=(0, 0), textcoords=place(number), va="center",
             annotation_clip=False, linespacing=1.0,
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1,
                         "shrinkB": 3, "relpos": (0, 0.5)},
@@ -252,16 +252,17 @@ def _move_apart(places: Sequence[float], heights: Sequence[float]) -> list[float
     >>> [round(p, 2) for p in _move_apart([0.5, 0.5, 0.9], [0.1, 0.1, 0.1])]
     [0.5, 0.6, 0.9]
     """
-    order = sorted(range(len(places)), key=lambda i: places[i])
-    out, low = list(places), -0.05
-    for i in order:
-        out[i] = max(places[i], low + heights[i] / 2)
-        low = out[i] + heights[i] / 2
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    centres = list(places)
+    low = -0.05
+    for index in order:
+        centres[index] = max(places[index], low + heights[index] / 2)
+        low = centres[index] + heights[index] / 2
     high = 1.05
-    for i in reversed(order):
-        out[i] = min(out[i], high - heights[i] / 2)
-        high = out[i] - heights[i] / 2
-    return out
+    for index in reversed(order):
+        centres[index] = min(centres[index], high - heights[index] / 2)
+        high = centres[index] - heights[index] / 2
+    return centres
 
 
 def set_plain_ticks(axis: Axis, *, apart: float = 1.35) -> None:
@@ -291,7 +292,8 @@ def draw_shared_legend(fig: Figure, *, columns: int = 2) -> None:
     """One legend above all panels, for what is drawn in any of them."""
     entries: dict[str, Any] = {}
     for ax in fig.axes:
-        entries |= {b: a for a, b in zip(*ax.get_legend_handles_labels(), strict=True)}
+        handles, labels = ax.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
     if entries:
         fig.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=columns)
 
