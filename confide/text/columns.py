@@ -145,6 +145,29 @@ def guess_columns(
             )
         if strong:
             columns[role] = min(strong, key=lambda n: strong[n][2])
+    _refuse_missing_roles(columns, names, shown, where=where, no_users=no_users, longest=longest)
+    return {role: columns[role] for role in COLUMN_ROLES if role in columns}
+
+
+def _refuse_missing_roles(
+    columns: ColumnsByRole,
+    names: Sequence[str],
+    shown: str,
+    *,
+    where: str,
+    no_users: bool,
+    longest: str | None,
+) -> None:
+    """Refuse a table that has no text, or no user although one is needed.
+
+    Args:
+        columns: The columns by role, given or guessed.
+        names: All columns of the table, in order.
+        shown: What a message may say about them.
+        where: The name of the table.
+        no_users: No user is needed.
+        longest: The column with the longest cells.
+    """
     missing, remedies, options = [], [], []
     hint = ""
     if "text" not in columns:
@@ -164,4 +187,3 @@ def guess_columns(
             f"{where}: no column looks like {' or '.join(missing)}; use {advice} ({shown})",
             *options,
         )
-    return {role: columns[role] for role in COLUMN_ROLES if role in columns}

@@ -352,66 +352,75 @@ def _collect_messages(
     """
     unique = any(plan.shape != "table" for plan in plans)  # ids are of records or conversations
     ids: set[str | None] = set()
-    total: Counter[str] = Counter()
+    all_reasons: Counter[str] = Counter()
     rows_left = sys.maxsize if options.limit is None else options.limit
-    good_rows = turns = 0
+    good_rows = message_count = 0
     refusals: list[str] = []
-    helpful: list[str] = []
+    helpful_options: list[str] = []
     rejected.writerow(("file", "row", "column", "reason"))
     for plan in plans:
         reasons: Counter[str] = Counter()
-        stream = itertools.islice(
+        row_stream = itertools.islice(
             tqdm(plan.read(), "reading", unit=" rows", **bar_options(progress)), rows_left
         )
-        while lot := list(itertools.islice(stream, readers.PARQUET_BATCH_ROWS)):
+        while rows := list(itertools.islice(row_stream, readers.PARQUET_BATCH_ROWS)):
             messages: list[tuple[Any, ...]] = []
-            for number, cells in lot:
-                made = _read_messages(plan, number, cells)
-                known = unique and not isinstance(made, BadRow) and made[0][0] in ids
-                if known and plan.shape != "table":
-                    made = BadRow("repeated id", "has an id that was used before", "id")
-                if isinstance(made, BadRow):
-                    plan.bad += made.reason != readers.REPEATED_HEADER
-                    if plan.bad == 1 and made.reason != readers.REPEATED_HEADER:
-                        refusals.append(plan.refusal(number, made))
-                        helpful.append("encoding" if made.encoding else "skip_bad")
-                    reasons[made.reason] += 1
-                    cells_of_fault = (plan.place(number), str(number), made.column, made.reason)
+            for number, cells in rows:
+                row_messages = _read_messages(plan, number, cells)
+                is_repeated = (
+                    unique and not isinstance(row_messages, BadRow) and row_messages[0][0] in ids
+                )
+                if is_repeated and plan.shape != "table":
+                    row_messages = BadRow("repeated id", "has an id that was used before", "id")
+                if isinstance(row_messages, BadRow):
+                    fault = row_messages
+                    plan.bad += fault.reason != readers.REPEATED_HEADER
+                    if plan.bad == 1 and fault.reason != readers.REPEATED_HEADER:
+                        refusals.append(plan.refusal(number, fault))
+                        helpful_options.append("encoding" if fault.encoding else "skip_bad")
+                    reasons[fault.reason] += 1
+                    cells_of_fault = (plan.place(number), str(number), fault.column, fault.reason)
                     rejected.writerow(map(csv_formulas.escape_csv_formula, cells_of_fault))
                     continue
-                if unique and made[0][0] is not None:
-                    ids.add(made[0][0])
+                if unique and row_messages[0][0] is not None:
+                    ids.add(row_messages[0][0])
                 good_rows += 1
-                plan.look_quoted += any(looks_quoted(text) for _, _, _, text, *_ in made)
-                plan.look_encoded += any(looks_encoded(text) for _, _, _, text, *_ in made)
+                plan.look_quoted += any(looks_quoted(text) for _, _, _, text, *_ in row_messages)
+                plan.look_encoded += any(looks_encoded(text) for _, _, _, text, *_ in row_messages)
                 messages += [
                     (good_rows, talk, person and normalise_unit_name(person), *rest,
                      talk and normalise_unit_name(talk))
-                    for talk, person, *rest in made
+                    for talk, person, *rest in row_messages
                 ]  # fmt: skip
-            plan.rows += len(lot)
+            plan.rows += len(rows)
             sorter.add("messages", messages)
-            turns += len(messages)
+            message_count += len(messages)
         rows_left -= plan.rows
-        total += reasons
+        all_reasons += reasons
         if plan.bad and not options.skip_bad:
             del reasons[readers.REPEATED_HEADER]
             refusals[-1] += _list_remedies(plan, reasons, options)
-        elif plan.bad > options.max_bad * plan.rows:
-            limit = argument("max_bad", options.max_bad)
-            raise OptionWouldHelp(
-                f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad "
-                f"({_rank_reasons(reasons)}), "
-                f"a share of {plan.bad / plan.rows:.2g}, more than {limit}",
-                "max_bad",
-            )
+        else:
+            _refuse_too_many_bad_rows(plan, reasons, options.max_bad)
     if refusals and not options.skip_bad:
-        raise OptionWouldHelp("; and ".join(refusals), *dict.fromkeys(helpful))
+        raise OptionWouldHelp("; and ".join(refusals), *dict.fromkeys(helpful_options))
     if options.agents and not any(plan.answers for plan in plans):
         raise argument_error("agents", "none of these wrote a message here")
-    if not turns:
+    if not message_count:
         raise ValueError(f"{plans[0].name}: holds no message that can be used")
-    return dict(total)
+    return dict(all_reasons)
+
+
+def _refuse_too_many_bad_rows(
+    plan: IngestSource, reasons: Mapping[str, int], max_bad: float
+) -> None:
+    """Refuse a source of which a larger share of rows is left out than is allowed."""
+    if plan.bad > max_bad * plan.rows:
+        raise OptionWouldHelp(
+            f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad ({_rank_reasons(reasons)}), "
+            f"a share of {plan.bad / plan.rows:.2g}, more than {argument('max_bad', max_bad)}",
+            "max_bad",
+        )
 
 
 def _group_messages(sorter: RowSorter, *, fill_persons: bool) -> None:

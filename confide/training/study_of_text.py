@@ -157,7 +157,8 @@ def model_for_budget(
 
     if not smollm2.missing_smollm2_packages() and fits(smollm2.SMOLLM2_PARAMETERS, adapters=True):
         return {"init": smollm2.SMOLLM2_NAME, "lora": 8}
-    return {"width": max((w for w in (128, 256, 512, 1024) if fits(8 * w * (w + 128))), default=64)}
+    widths = [width for width in (128, 256, 512, 1024) if fits(8 * width * (width + 128))]
+    return {"width": max(widths, default=64)}
 
 
 def hours_of_smollm2(turns: int, device: str, epochs: int | None = None) -> float:
