@@ -258,9 +258,14 @@ class Registry:
     def count_other_reports(
         self, corpus_sha256: str, model: str, report: str, *, enter: bool = False
     ) -> int:
-        """How many other reports there are on this model and this text, or a related one. All three
-        arguments are hashes: of the corpus, of the numbers in the model and of the report.
-        ``enter``: also enter this report, since it is being written."""
+        """How many other reports there are on a model and a text, or a related one.
+
+        Args:
+            corpus_sha256: The hash of the text.
+            model: The hash of the numbers in the model.
+            report: The hash of the report that is not another one.
+            enter: Also enter this report, since it is being written.
+        """
         related = self.find_related_texts(corpus_sha256)
         with open_transaction(self.path) as base:
             rows = base.execute("SELECT text, name FROM reports WHERE model = ?", (model,))

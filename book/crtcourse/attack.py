@@ -258,8 +258,16 @@ def _draw_sentences(
     *,
     paired: bool,
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Each carrier once: half with the secret that was missed, half with a fresh one. ``paired``:
-    each twice, in random order. No sentence is one of a question, which would reveal both."""
+    """The sentences of the task on members, and which of them are: each carrier once, half with the
+    secret that was missed, half with a fresh one.
+
+    Args:
+        people: The text of the room.
+        leaky: The model whose training text the members are from.
+        rng: Draws the order.
+        question_texts: Sentences of the other tasks, which are left out: they would reveal both.
+        paired: Each carrier twice instead, with either secret, in random order.
+    """
     probe = membership.build_probe(
         people.points, leaky.prepared.all, people.others, seed=people.seed
     )

@@ -129,6 +129,7 @@ def _is_near(value: float, expected: float, exercise: Exercise) -> bool:
 
 
 def _judge_number(exercise: Exercise, answer: Any) -> tuple[bool, str]:
+    """Whether a number is right, and what is known about a wrong one."""
     try:
         value = float(answer)
     except (TypeError, ValueError):
@@ -142,6 +143,7 @@ def _judge_number(exercise: Exercise, answer: Any) -> tuple[bool, str]:
 
 
 def _judge_words(exercise: Exercise, answer: Any) -> tuple[bool, str]:
+    """Whether words are right, and what is known about wrong ones."""
     if isinstance(answer, (set, frozenset, list, tuple)):
         answer = ", ".join(map(str, answer))
     if not isinstance(answer, (str, int)):
@@ -156,6 +158,7 @@ def _judge_words(exercise: Exercise, answer: Any) -> tuple[bool, str]:
 
 
 def _judge_function(exercise: Exercise, answer: Any) -> tuple[bool, str]:
+    """Whether a function is right on the cases of its exercise, and where it is wrong."""
     if not callable(answer):
         return False, f"it wants {exercise.wants}, not {type(answer).__name__}"
     try:

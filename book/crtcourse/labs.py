@@ -184,8 +184,14 @@ class Marks:
     def add(
         self, task: str, share: float | Callable[[], float], hint: str, least: float = 0.0
     ) -> None:
-        """Credit a share of a task's points, from ``least`` to 1. Below one half the student reads
-        the hint. A share that cannot be computed is 0."""
+        """Credit a share of a task's points.
+
+        Args:
+            task: The task.
+            share: The share, or a function that computes it; one that cannot be computed is 0.
+            hint: What the student reads if the share is below one half.
+            least: The least share that is credited; the most is 1.
+        """
         try:
             value = share() if callable(share) else share
         except TimeoutError:

@@ -190,7 +190,15 @@ class _ScreeningTally:
         conservative_flags: FlaggedSpans,
         repeats: Sequence[bool],
     ) -> None:
-        """Prepare a batch, write it to the parts, and count it."""
+        """Prepare a batch of points, write it, and count it.
+
+        Args:
+            writer: Writes the public and the private part.
+            points: The batch.
+            flags: What the policy flags in each point.
+            conservative_flags: What the conservative policy flags in each point.
+            repeats: Whether each point repeats an earlier one.
+        """
         options = self.options
         prepared = prepare_points(
             points,
@@ -387,6 +395,20 @@ def _screening_summary(
     shifts: Sequence[Shift],
     label_facts: dict[str, Any],
 ) -> dict[str, Any]:
+    """The summary of a screened folder, which holds no text.
+
+    Args:
+        corpus: The text that was screened.
+        corpus_sha256: Its hash.
+        about_text: What a certificate states about it.
+        tally: The counts of the screening.
+        counted: The rates of the policies.
+        shifts: How much the text differs from what taught each policy.
+        label_facts: What a certificate states about the labels that judged the policies.
+
+    Raises:
+        ValueError: If the text is empty.
+    """
     if not tally.counts["points"]:
         raise ValueError(f"{corpus}: is empty, at least one dialogue is needed")
     counted_names = (

@@ -125,6 +125,7 @@ def read_slack_export(path: Path) -> Iterator[NumberedRow]:
 
 
 def _messages_of_day(path: Path, name: str) -> list[Any]:
+    """The messages in the file of one day of a channel; raises ``BadRow``."""
     try:
         listed = json.loads(_read_export_file(path, name))
     except (ValueError, RecursionError) as error:

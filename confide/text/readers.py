@@ -364,6 +364,7 @@ def _parquet_cells(batch: pa.RecordBatch) -> list[dict[str, Any] | BadRow]:
 
 
 def _parquet_row(row: pa.RecordBatch) -> dict[str, Any]:
+    """The cells of a batch of one row; raises ``BadRow``."""
     try:
         (cells,) = row.to_pylist()
     except UnicodeDecodeError:

@@ -78,6 +78,7 @@ def _next_year() -> int:
 
 
 def _parse_datetime(value: Any, dates: str, column: str) -> datetime:
+    """A time from a cell: a date, or a text or number in any of the known forms."""
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):

@@ -379,8 +379,17 @@ def _advise_on_pair(
     people: int,
     trials: int,
 ) -> AdviceRow:
-    """The advice on one pair of policies. The labels have judged ``pairs`` pairs; they are on
-    ``turns`` turns, each from a different one of ``people`` people."""
+    """The advice on one pair of policies.
+
+    Args:
+        study: The training.
+        prepared: What it reads, with the rates of the pair.
+        pairs: How many pairs of policies the labels have judged.
+        require: The limits.
+        turns: How many turns were read, each from a different person.
+        people: How many people the text has.
+        trials: How many trainings will be compared.
+    """
     rates = rates_from_json(prepared.rates.to_json(), policy_pairs=pairs)
     trial = _prepare_trial(study, replace(prepared, known=rates), require, trials)
     tried = [trial.at_epsilon(epsilon, rates) for epsilon in TRIED_EPSILONS]
@@ -439,10 +448,20 @@ def _find_turns_to_read(
     turns: int,
     people: int,
 ) -> int | None:
-    """How many turns a new draw must read until the pair meets the limits at this epsilon, if its
-    policies keep failing as often; None if one from each of the ``people`` would not be enough.
-    ``counted`` are the rates on the ``turns`` that were read, ``rates`` those of all pairs that
-    they judged."""
+    """How many turns of a new draw must be read until a pair of policies meets the limits, if the
+    policies keep failing as often.
+
+    Args:
+        trial: The pair.
+        epsilon: The noise.
+        counted: The rates on the turns that were read.
+        rates: The same rates, with bounds for all pairs that these turns judged.
+        turns: How many turns were read, each from a different person.
+        people: How many people the text has.
+
+    Returns:
+        The number of turns; None if one from each person would not be enough.
+    """
     largest_growth = people / turns
     can_be_drawn = (*(m for m in LABEL_MULTIPLES if m < largest_growth), largest_growth)
     # A new draw also reaches those who taught a policy, whose labels do not count.

@@ -118,13 +118,19 @@ def find_listed_holders(
     prior: float,
     posterior: float | None,
 ) -> SecretHolders:
-    """Find who holds the values in a CSV or Parquet file ``user,secret[,kind][,p][,r]``, matched as
-    by ``list:``.
+    """Find who holds the values in a table, matched as by ``list:``.
 
-    If ``by`` is "user", each user is a secret, held by all points that contain one of that user's
-    values, whoever wrote them. ``p`` and ``r`` take precedence over ``prior`` and ``posterior``.
-    Raises ``ValueError``, without showing a value, for a table of another form and for a secret
-    with two promises.
+    Args:
+        batches: The points.
+        file: CSV or Parquet, ``user,secret[,kind][,p][,r]``.
+        by: What gets a promise of its own. If it is "user", each user is a secret, held by all
+            points that contain one of that user's values, whoever wrote them.
+        prior: The probability of a right guess beforehand, in (0, 1), where the table has no ``p``.
+        posterior: The probability that the promise allows, where the table has no ``r``.
+
+    Raises:
+        ValueError: Without showing a value, for a table of another form and for a secret with two
+            promises.
     """
     table = _read_secret_table(Path(file), prior, posterior)
     check_choice("by", by, ("value", "user"))
@@ -153,9 +159,20 @@ def _find_holders(
     order: Sequence[str] = (),
     flagged: Sequence[set[int]] = (),
 ) -> SecretHolders:
-    """Which points hold which secrets: those in which ``find`` finds a value or one was
-    ``flagged``. ``names`` maps the number of a value to the names of its secrets. Secrets are in
-    this ``order``, or else in the order in which they are found."""
+    """Find which points hold which secrets.
+
+    Args:
+        batches: The points.
+        find: Finds the values in a text.
+        names: The secrets of each value, by the number of the value.
+        promise: The prior and the posterior of a secret.
+        order: The secrets, in order; else they are in the order in which they are found.
+        flagged: For each point the numbers of the values that a policy flagged there, which it
+            holds too.
+
+    Raises:
+        ValueError: If no point holds a secret.
+    """
     points = itertools.chain.from_iterable(batches)
     pairs: list[tuple[str, int]] = []
     examples: list[str] = []
@@ -178,6 +195,8 @@ def _find_holders(
 
 
 def _read_secret_table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
+    """The table of :func:`find_listed_holders`, with its columns ``p`` and ``r`` filled in. Raises
+    ``ValueError`` for a table of another form."""
     table = value_lists.read_value_table(path, f"{argument('table')}: {path}")
     names = [str(name) for name in table.columns]
     if not {"user", "secret"} <= set(names) or set(names) - set(SECRET_COLUMNS):

@@ -310,6 +310,8 @@ class Session:
             self._open_resources.close()
 
     def _close_or_warn(self) -> None:
+        """Close a session that has taken all steps; warn of the steps that are left of one that has
+        taken some."""
         steps_left = self.training.steps_left
         if not steps_left:
             self.close()

@@ -249,8 +249,18 @@ def _finish_training(
     fitted: TrainedStudy,
     meter: OdometerRun,
 ) -> TrainingResult:
-    """Attack the model of a study and make the result, with ``lines`` at the end of its text.
-    Raises MachineError if a policy no longer matches its digest."""
+    """Attack the model of a study and make the result of the training.
+
+    Args:
+        study: The study, ready to be trained.
+        digests: The hashes of its policies, by name, as they were before the training.
+        lines: Lines at the end of the result's text.
+        fitted: The trained model, with what it read.
+        meter: Its entry in the odometer.
+
+    Raises:
+        MachineError: If a policy no longer matches its digest.
+    """
     policy_digests.check_policies_unchanged(digests, digests.values())
     rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(study)
     settings = _settings_in_force(study, fitted.schedule)

@@ -63,13 +63,24 @@ def split_corpus(
     """Split a corpus: simulate its parts, shuffle and cut it, or flip a coin for each person
     (:func:`split_by_coins`).
 
-    ``heldout_dialogues`` are for validation, and as many others for testing; with coins, a tenth of
-    the people each, or nobody if it is 0. ``labelled`` dialogues are the same for every seed, so
-    that one policy serves all runs; the rest differs with the seed. The search (``TUNING_SEED``)
-    has its own block of a named corpus, which no other run reads: ``search_block`` dialogues, or as
-    many as the run reads if it is 0. Dialogues of one user stay together, so that nobody in the
-    training text is also held out, except the person at a cut; in a simulated corpus some people
-    recur in other parts. Raises ``ValueError`` if the corpus is too small.
+    Dialogues of one user stay together, so that nobody in the training text is also held out,
+    except the person at a cut; in a simulated corpus some people recur in other parts.
+
+    Args:
+        corpus: A corpus, by name or path.
+        variety: The variety of a simulated corpus.
+        dialogues: How many are trained on.
+        heldout_dialogues: How many are for validation, and as many others for testing; with coins,
+            a tenth of the people each, or nobody if it is 0.
+        seed: The seed of the parts; ``TUNING_SEED`` is that of the search.
+        labelled: How many teach a policy. They are the same for every seed, so that one policy
+            serves all runs; the rest differs with the seed.
+        split: "order": shuffle and cut; "coin": flip coins. A simulated corpus is not split.
+        search_block: How many dialogues of a named corpus the search alone reads; 0: as many as
+            this run reads.
+
+    Raises:
+        ValueError: If the corpus is too small.
     """
     if draw := corpora.find_source(corpus).draw:
         if search_block:
@@ -497,11 +508,18 @@ def _train_tokenizer(
     private_policy: Policy,
 ) -> BpeTokenizer:
     """Train BPE on the turns that are public for every gamma and neighbouring dataset: those in
-    which ``private_policy`` flags nothing and which hold no ``<MASK>`` (it may hide a secret).
+    which ``private_policy`` flags nothing and which hold no ``<MASK>`` (it may hide a secret). If
+    points are longer than turns, it must flag nothing in a turn read within its point, which is how
+    its misses are counted, and nothing in the turn read by itself.
 
-    ``private_flags``: what ``private_policy`` flags in the ``points``. If points are longer than
-    turns, it must flag nothing in a turn read within its point, which is how its misses are
-    counted, and nothing in the turn read by itself."""
+    Args:
+        corpus: The training text, with canaries.
+        study: The run.
+        template: How turns become text.
+        points: The training points.
+        private_flags: What ``private_policy`` flags in the points.
+        private_policy: Flags what the vocabulary must not learn.
+    """
     by_turn = study.unit == "turn"
     corpus = data_points.merge_by_user(corpus) if study.unit == "user" else corpus
     turns = points if by_turn else templates.render_points(corpus, "turn", template)

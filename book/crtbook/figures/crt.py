@@ -66,8 +66,13 @@ def plot_attack(
     column, or for more than ten seeds, bars are the 95 % interval of the mean). ``method_label`` is
     the name to show for a method that this library does not know.
 
-    ``nothing`` is the mean for a model that knows nothing (a dotted line). ``ceiling`` is the name
-    of the highest value that can be reached, and a function that gives it at a gamma.
+    Args:
+        summary: The table.
+        ylabel: The name of the statistic, with its unit.
+        title: A title above all panels.
+        nothing: The mean for a model that knows nothing (a dotted line).
+        ceiling: The name of the highest value that can be reached, and a function that gives it at
+            a gamma.
     """
     models = group_rows(summary, "model")
     top = float(max(summary.gamma.max(), 0.05))

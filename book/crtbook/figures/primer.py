@@ -42,15 +42,25 @@ def render_slider(
     legend: bool = True,
     **axes: Any,
 ) -> str:
-    """A figure with a slider below, as HTML in the book's style, ``height`` inches high.
+    """A figure with a slider below, as HTML in the book's style.
 
-    A position is its label, a sentence that says what is seen there, and what ``draw`` puts on the
-    axes. All share the axes, so only what the slider controls moves. ``arrange`` is called last
-    (ticks, limits); ``axes`` goes to ``Axes.set``. The slider is the browser's own: arrows, Page
-    Up, Page Down, Home and End work, and a screen reader reads its value and the sentence of the
-    position. The page needs no drawing library: all positions are in one SVG, and a few lines of
-    script show one and hide the others. Without the script, and in print, the figure shows its
-    first position.
+    All positions share the axes, so only what the slider controls moves. The slider is the
+    browser's own: arrows, Page Up, Page Down, Home and End work, and a screen reader reads its
+    value and the sentence of the position. The page needs no drawing library: all positions are in
+    one SVG, and a few lines of script show one and hide the others. Without the script, and in
+    print, the figure shows the position ``active``.
+
+    Args:
+        positions: For each its label, a sentence that says what is seen there, and what ``draw``
+            puts on the axes.
+        draw: Draws a position.
+        active: The number of the position that is shown first, from 0.
+        name: The name of what the slider moves.
+        alt: A sentence that describes the figure where it cannot be seen.
+        height: The height of the axes in inches.
+        arrange: Is called last, for ticks and limits.
+        legend: Whether the figure has one.
+        axes: Arguments of ``Axes.set``.
 
     >>> def line(ax, k):
     ...     ax.plot([0, 1], [0, k], label="k")
