@@ -67,7 +67,7 @@ def read_odometer_history(
     before_own = [e for e in every if e.run in missing]
     after_own = [e for e in every if e.run in behind]
 
-    other_texts = {text for text in related if related[text]}  # than this one
+    other_texts = {text for text in related if related[text]}  # all but this one
     of_other_people = {text for text in other_texts if not _has_same_people(related[text])}
     cut_otherwise = {"dialogue": other_texts, "user": of_other_people}
     entries = (*before_own, *own_entries, *after_own)
@@ -319,7 +319,8 @@ def sum_spending(
     """
     every = (*entries, *others)
     earlier = {e.run for e in entries[: _last_start(entries, run)]} - {run}
-    last_line = {e.run: e for e in last_lines(entries) if e.run in earlier}  # even if later
+    # A run's last line counts, even if it was entered later.
+    last_line = {e.run: e for e in last_lines(entries) if e.run in earlier}
     second_models = _lines_of_second_models(entries, earlier)
     ancestors = ancestor_runs(every, {run} if run else set(), bases)
 

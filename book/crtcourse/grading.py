@@ -150,7 +150,8 @@ def limit_seconds(seconds: float) -> Iterator[None]:
         raise TimeoutError(f"took more than {seconds:g} processor seconds")
 
     earlier_handler = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)  # repeats, if a library ate the first
+    # Again each second, as a library may have discarded the first.
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     try:
         yield
     finally:

@@ -333,7 +333,7 @@ def screen_corpus(
                     texts.add(points)
             tally.write(writer, points, flags, conservative_flags, repeats)
             shifts = [measure_shift(points, *each) for each in zip(teachings, shifts, strict=True)]
-        check_policies_unchanged(pair.names, digests)  # as each worker did
+        check_policies_unchanged(pair.names, digests)  # each worker has checked its own
         simulations = customersim.SimulationCheck()
         writer.note("units", registry_units.hash_registry_units(corpus, simulations))
         file_hashes = writer.close()
@@ -371,7 +371,7 @@ def _make_repeat_marker(
     expected_points = 0
     if options.dedup_by == "bloom":  # a Bloom filter needs the number of points
         dialogues = corpora.read_dialogues(corpus)
-        # users: at most as many as dialogues
+        # For users the number of dialogues is an upper bound.
         expected_points = sum(len(d.turns) if options.unit == "turn" else 1 for d in dialogues)
     return deduplication.make_duplicate_filter(options.dedup_by, expected_points)
 

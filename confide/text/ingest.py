@@ -184,7 +184,7 @@ def ingest_sources(
     """
     options = IngestOptions(**option_values)
     if hasattr(sources, "to_parquet"):
-        with tempfile.TemporaryDirectory() as private:  # 0700
+        with tempfile.TemporaryDirectory() as private:  # only its owner can read it
             table = Path(private) / "rows.parquet"
             _write_columns_read(sources, table, options)
             return ingest_sources(

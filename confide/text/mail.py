@@ -216,7 +216,7 @@ def _without_transfer_encoding(part: Message) -> bytes:
         refused. Test: ``tests/text/test_mail_encodings.py``.
     """
     names = {_header_token(str(value)) for value in part.get_all(_TRANSFER_ENCODING, [])}
-    del part[_TRANSFER_ENCODING]  # else Python undoes it, and skips what it cannot undo
+    del part[_TRANSFER_ENCODING]  # else Python decodes it, and leaves out what it cannot decode
     payload = part.get_payload(decode=True)
     content = payload if isinstance(payload, bytes) else b""
     encoding = names.pop() if len(names) == 1 else "" if not names else "more than one"

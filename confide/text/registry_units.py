@@ -158,9 +158,9 @@ def _compared_words(text: str) -> str:
     if "@" in words:
         words = _ADDRESS_WORD.sub(lambda word: word[0].casefold(), words)
     if ":" not in words and ".0" not in words and not _QUOTES_AROUND_WORDS.search(words):
-        return " ".join(words.split())  # as the rest would leave it
+        return " ".join(words.split())  # what follows would not change it
     before = ""
-    while words != before:  # a role may be in quotation marks, and these before a role
+    while words != before:  # a role may stand within quotation marks, or after one
         before = words
         words = _QUOTES_AROUND_WORDS.sub("", " ".join(words.split()))
         words = _ROLES_IN_A_TEXT.sub("", " ".join(words.split()))

@@ -58,7 +58,7 @@ def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | N
     if value is None or value == "":
         return None
     try:
-        if isinstance(value, bool):  # to Python, a number
+        if isinstance(value, bool):  # which Python counts as a number
             raise TypeError
         time = _parse_datetime(value, dates, column)
         since = (time - (EPOCH_UTC if time.tzinfo else EPOCH_WITHOUT_ZONE)) // MILLISECOND

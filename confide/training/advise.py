@@ -408,7 +408,7 @@ def _advise_on_pair(
         meets_limits=met_count > 0,
         epsilon=taken["epsilon"],
         noise_multiplier=taken["noise"],
-        private_share=len(points.private) / max(1, points.points),  # as screen counts
+        private_share=len(points.private) / max(1, points.points),  # as crtlib screen counts it
         masked_share=masked / max(1, sum(len(p.text) for p in prepared.points)),
         rates={name: getattr(rates, name).to_json() for name in RATE_NAMES},
         judged_limits=taken["judged"],
@@ -516,7 +516,7 @@ def _explain_unmet(
             f"none would meet the limits even if a turn of each of the {owners} were read: "
             f"{missing}; it takes better policies, or more {_owners_of_turns(label_facts)}"
         ), None
-    # A new draw, of which none is read.
+    # None of the turns of a new draw has been read.
     hours_needed = least_turns * label_tasks.SECONDS_PER_TURN / 3600
     why = (
         f"none meets the limits ({missing}): needs a separate draw of {least_turns:,} turns, "

@@ -70,7 +70,7 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
     defaults |= {"duplicates": "mask_private", "coin": "text", "split": "coin"}
     init = settings.get("init", "random")
     if init != "random":
-        if crt_study.is_corpus(init):  # perhaps this one
+        if crt_study.is_corpus(init):  # perhaps the one that is trained on
             raise ValueError(f"init={init!r}: must be random or a model, but is a corpus")
         has_chat_template = says_who_spoke(corpus) and templates.read_chat_template(
             pretrained.resolve_model_path(init)
@@ -275,7 +275,8 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
     method = methods.method_by_name(settings.get("method", "crt"))
     if not screened_folder.is_screened_folder(corpus):
         settings.setdefault("unit", "turn")
-        if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
+        # Such a method treats all of the text as private, also where the vocabulary is learned.
+        if method.reads_raw and "policy" not in method.reads:
             settings |= {"conservative": "everything"}
         if "policy" not in settings and "policy" in method.reads:
             settings["policy"] = default_policy(corpus, "none" if method.name == "sgd" else "")

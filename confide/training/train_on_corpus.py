@@ -391,7 +391,7 @@ def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
             outside = f"must lie outside of {argument('out')}, {out}"
             raise argument_error("odometer", f"{recipe.odometer} {outside}")
     if (outputs.find_marker(out) or {}).get("command") == "train":
-        _remove_checkpoint(out)  # of a training that was killed when done
+        _remove_checkpoint(out)  # if the training was killed after it had written its model
         raise argument_error("out", f"{out} is a finished model; train into another folder")
     if outputs.check_output_folder(out, inputs=inputs, force=None).exists():
         files.check_writable(out)

@@ -307,7 +307,7 @@ def _settings_in_force(study: CrtStudy, phases: Sequence[Phase]) -> dict[str, An
         idle |= {"copies", "audited"}
     if not study.lora:
         idle |= {"lora_alpha", "lora_targets"}
-    if study.split == "coin":  # holds out two tenths; not of a simulation
+    if study.split == "coin":  # two tenths are held out, and the text is not simulated
         idle |= {"heldout", "search_block", "variety"}
     of_screening: dict[str, Any] = {}
     if screening is not None:

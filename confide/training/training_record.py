@@ -493,7 +493,7 @@ def write_training(
         release = released_folder.Release(staged)
         described = _public_texts(trained.settings, trained.facts, card) if trained.study else {}
         conditions = conditions_of_result(trained, meter, described.values())
-        shutil.move(saved.folder, staged / ".made")  # maybe from another disk
+        shutil.move(saved.folder, staged / ".made")  # which may be on another disk
         release.write_folder(staged / ".made", *trained.sources)
         shutil.rmtree(staged / ".made")
         saved.refuse_changed_files(staged, release.sources)

@@ -1530,7 +1530,7 @@ UNITS = rows(
      'else words)\n        yield "talk", talk', 'else content)\n        yield "talk", talk',
      "test_each_clause_of_the_sentence_finds_what_it_names[one_conversation]"),
     ("white space makes a conversation another", "_compared_words",
-     'return " ".join(words.split())  # as', "return words  # as",
+     'return " ".join(words.split())  # what', "return words  # what",
      "test_each_clause_of_the_sentence_finds_what_it_names[one_conversation]"),
     ("an address changes how its whole line is compared", "_compared_words",
      "words = _ADDRESS_WORD.sub(lambda word: word[0].casefold(), words)",
