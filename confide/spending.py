@@ -53,7 +53,8 @@ def read_odometer_history(
     """The lines of an odometer, and those that the registry adds: for runs that the odometer lacks,
     or of which the registry has more lines. If the registry knows when ``run`` last started, only
     runs that started earlier are added."""
-    own_entries, corpus_sha256 = read_entries(folder), read_corpus_hash(Path(folder)) or ""
+    own_entries = read_entries(folder)
+    corpus_sha256 = read_corpus_hash(Path(folder)) or ""
     if registry is None:
         return SpendingHistory(tuple(own_entries), corpus_sha256=corpus_sha256)
     every = registry.entries()
@@ -287,7 +288,8 @@ class SpentBudget:
             earlier_trace, earlier_public = worst.get(entry.screening, (0.0, 0.0))
             trace, public = entry.gamma, entry.delta2
             if entry in unknown:
-                trace, public = (1.0, float(entry.delta2 > 0))
+                trace = 1.0
+                public = float(entry.delta2 > 0)
             worst[entry.screening] = max(earlier_trace, trace), max(earlier_public, public)
         traces, public = (min(1.0, sum(rates)) for rates in zip(*worst.values(), strict=True))
         return traces, public

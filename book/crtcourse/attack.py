@@ -462,7 +462,8 @@ def grade_answer(answer: Mapping[str, Any], key: Key) -> Marks:
         return score_membership(answers, members, kind) / best["membership"]
 
     def grade_reconstruction() -> float:
-        kind, odds_or_places = kinds["reconstruction"], answer["reconstruction"]
+        kind = kinds["reconstruction"]
+        odds_or_places = answer["reconstruction"]
         if kind == "place":
             share = score_reconstruction(read_numbers(odds_or_places, len(truth)), truth, kind)
         else:

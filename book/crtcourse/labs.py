@@ -126,7 +126,8 @@ def fit_model(
         ValueError: If no point is private and the method trains with noise.
     """
     method_traits = methods.method_by_name(method)
-    pi, pi_c = pi or corpus_regex_policy(), pi_c or corpus_regex_policy()
+    pi = pi or corpus_regex_policy()
+    pi_c = pi_c or corpus_regex_policy()
     if method_traits.reads_raw:
         prepared = prepare_points(
             people.points, None, everything_policy(people.points), dedup="none"
@@ -197,7 +198,8 @@ class Marks:
         except TimeoutError:
             raise
         except Exception as error:  # whatever a submission holds, the other tasks are marked
-            value, hint = 0.0, f"not graded: {describe_error(error)}"
+            value = 0.0
+            hint = f"not graded: {describe_error(error)}"
         self.earned[task] = round(self.of[task] * min(1.0, max(least, value)), 1)
         if value < 0.5:
             self.hints.append(f"{task}: {hint}")

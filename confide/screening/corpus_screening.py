@@ -178,7 +178,9 @@ class _ScreeningTally:
         self.options, self.reveal, self.shown_kinds = options, reveal, shown_kinds
         self.draw = random.Random(0)
         self.counts, self.kinds = Counter[str](), Counter[str]()
-        self.users, self.longest, self.turns = set[int](), 0, [0] * MAP_COLUMNS
+        self.users = set[int]()
+        self.longest = 0
+        self.turns = [0] * MAP_COLUMNS
         self.places: dict[str, list[int]] = defaultdict(lambda: [0] * MAP_COLUMNS)
         self.examples: ExamplesByKind = defaultdict(list)
 

@@ -63,7 +63,8 @@ def _match_name(name: str, role: str) -> tuple[bool, str, int] | None:
     >>> _match_name("customer_no", "user"), _match_name("ID Cliente", "user")
     ((False, 'customer', 1), (False, 'cliente', 0))
     """
-    words, compared = _KNOWN_NAMES[role], comparable_name(name)
+    words = _KNOWN_NAMES[role]
+    compared = comparable_name(name)
     for index, affix in enumerate(words["affixes"]):
         for stem in {compared.removesuffix(affix), compared.removeprefix(affix)}:
             if stem != compared or not affix:

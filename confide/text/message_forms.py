@@ -140,7 +140,8 @@ class IngestSource:
             the options say. Test:
             ``tests/text/test_ingest.py::test_an_option_that_records_do_not_read_is_refused``.
         """
-        options, shape = self.options, RECORD_SHAPES[self.shape]
+        options = self.options
+        shape = RECORD_SHAPES[self.shape]
         dates = "" if options.dates == "auto" else options.dates
         given = dict(options.columns, agents=",".join(options.agents), dates=dates)
         given |= {"drop_quotes": "yes" * options.drop_quotes, "no_users": "yes" * options.no_users}

@@ -139,7 +139,8 @@ def _count_announcing(lines: list[str], place: int) -> int:
             continue
         if count == 1:
             return 1
-        later_lines, after = " ".join(texts[1:count]), lines[place + count : place + count + 2]
+        later_lines = " ".join(texts[1:count])
+        after = lines[place + count : place + count + 2]
         before_quotation = any(map(_MARK.match, after))
         parts_needed = 1 if before_quotation and _ADDRESS.search(later_lines) else 2
         whole = _count_parts_of_when(" ".join(texts[:count])) >= parts_needed

@@ -282,7 +282,8 @@ def _read_table_header(
     if not any(header):
         raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
     if decoding_fault("".join(header), encoding):
-        name, remedy = name_of_encoding(encoding), describe_encoding_remedy(path, encoding)
+        name = name_of_encoding(encoding)
+        remedy = describe_encoding_remedy(path, encoding)
         raise OptionWouldHelp(f"{path.name}: its header is not {name}; {remedy}", "encoding")
     fault, column = "", 0
     if "" in header:

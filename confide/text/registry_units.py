@@ -176,7 +176,8 @@ class _MessagesOfText:
     def add(self, texts: Sequence[str], user: str) -> None:
         """Add the messages of a conversation."""
         for text in set(texts):
-            digest, long = hash_text(text), len(text) >= LONG_MESSAGE_CHARACTERS
+            digest = hash_text(text)
+            long = len(text) >= LONG_MESSAGE_CHARACTERS
             _, times, owner = self.said.get(digest, (long, 0, user))
             self.said[digest] = long, times + 1, owner if owner == user else ""
         if len(self.said) > 2 * MAX_IDENTIFYING_MESSAGES:

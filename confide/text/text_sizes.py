@@ -20,7 +20,9 @@ class TextReading:
         is_folder = Path(corpus).is_dir()
         self._summary = corpus_folder.read_corpus_summary(corpus) if is_folder else None
         self._digest = hashlib.sha256()
-        self._turns, self._talks, self._longest = Counter[str](), Counter[str](), 1
+        self._turns = Counter[str]()
+        self._talks = Counter[str]()
+        self._longest = 1
         self._unnamed = self._named_like_talk = False
 
     def watch(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:

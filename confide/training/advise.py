@@ -152,7 +152,8 @@ class Advice:
             f"{number}   {row.policy}, then {row.conservative}; a point is a {row.unit}"
             for number, row in enumerate(self.rows, 1)
         ]
-        turns, pairs = count_of(self.turns, "turn", "turns"), count_of(self.pairs, "pair", "pairs")
+        turns = count_of(self.turns, "turn", "turns")
+        pairs = count_of(self.pairs, "pair", "pairs")
         lines += [
             f"labels: {turns}, each from a different one of the text's {self.people:,} "
             f"{self.owners};",
@@ -341,7 +342,8 @@ class _PairOnTrial:
     def at_epsilon(self, epsilon: float, rates: PolicyRates) -> dict[str, Any]:
         """The limits as the certificate of a training would judge them, whether all are met, and
         the largest chance of a right guess."""
-        planned, prepared = self.ready_study(epsilon), replace(self.prepared, known=rates)
+        planned = self.ready_study(epsilon)
+        prepared = replace(self.prepared, known=rates)
         phases = crt_study.schedule_phases(planned)
         event = schedules.combine_phase_events(phases)
         assert event is not None

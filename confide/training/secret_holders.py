@@ -58,7 +58,8 @@ class SecretHolders:
 
     def matrix(self) -> sparse.csr_array:
         """``(secrets, examples)`` of 0 and 1."""
-        where, shape = np.transpose(self.pairs), (len(self.secrets), len(self.examples))
+        where = np.transpose(self.pairs)
+        shape = (len(self.secrets), len(self.examples))
         return sparse.csr_array((np.ones(len(self.pairs)), (where[0], where[1])), shape=shape)
 
 

@@ -251,7 +251,8 @@ def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData)
         )
     if "batch_size" not in chosen:
         return
-    size, sizes = chosen["batch_size"], []
+    size = chosen["batch_size"]
+    sizes = []
     if "public" in parts_read:
         sizes.append(len(prepared.prepared.public))
     if parts_read - {"public"}:

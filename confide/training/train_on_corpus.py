@@ -201,7 +201,8 @@ class Session:
                 recipe, device, study or {}, evaluation
             )
         self.recipe, self._card, self._device = recipe, card, device
-        self._open_resources, self._is_closed = contextlib.ExitStack(), False
+        self._open_resources = contextlib.ExitStack()
+        self._is_closed = False
         self.result: TrainingResult | None = None
         try:
             options: dict[str, Any] = {"optimizer": optimizer} if optimizer else {}
@@ -235,7 +236,8 @@ class Session:
                 odometer_folder=recipe.odometer, secure=secure, trials=getattr(recipe, "trials", 1),
                 conditions=job.conditions,
             )  # fmt: skip
-            self.odometer.mark, self.odometer.options = mark, recipe.model_dump(mode="json")
+            self.odometer.mark = mark
+            self.odometer.options = recipe.model_dump(mode="json")
             self.odometer.script = file_sources.script_source()
             outputs.check_inputs_unchanged(self._inputs, self._hashes)  # before anything is spent
         try:
@@ -435,7 +437,8 @@ def _attach_promise(result: TrainingResult, recipe: Recipe, meter: OdometerRun) 
         "method": {"name": method.name, "label": method.label},
     }
     certificate = training_record.preview_certificate(replace(result, facts=facts), meter)
-    promise, holds = model_card.describe_promise(certificate), certificate["verdict"] == "holds"
+    promise = model_card.describe_promise(certificate)
+    holds = certificate["verdict"] == "holds"
     facts |= {"promise": promise, "kind": certificate["guarantee"]["kind"] if holds else None}
     lines = [*result.lines, promise]
     return replace(result, promise=promise, holds=holds, facts=facts, lines=lines)

@@ -118,7 +118,8 @@ def count_teachers(study: CrtStudy, prepared: PreparedData) -> int | None:
 def find_judging_labels(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
     """The labels that judged the policies: those of the screening, those that people made for this
     training, or else those that the corpus came with, which were not drawn for this purpose."""
-    counts, screening = prepared.rates.labels_json(), study.screening
+    counts = prepared.rates.labels_json()
+    screening = study.screening
     if screening:
         counts = screening["labels"]
         inline = _json_sha256(["labels of the corpus", screening["corpus_sha256"]])

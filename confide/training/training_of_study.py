@@ -78,7 +78,8 @@ def prepare_study_training(
                 f"conversations, people or messages of {recipe.corpus}; leave them out"
             )
     study = study_of_text.build_study(recipe.corpus, **settings)
-    other_text, lines = None, list[str]()
+    other_text = None
+    lines = list[str]()
     if evaluation is not None:
         other_text, line = leave_out_what_is_read(
             corpora.load_corpus(evaluation), recipe.corpus, study.unit
@@ -262,7 +263,8 @@ def _finish_training(
         MachineError: If a policy no longer matches its digest.
     """
     policy_digests.check_policies_unchanged(digests, digests.values())
-    rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(study)
+    rows = study_run.measure_study(study, fitted)
+    guarantee = fitted.guarantee(study)
     settings = _settings_in_force(study, fitted.schedule)
     facts = training_summary.describe_study(study, fitted, rows) | {"settings": settings}
     return TrainingResult(
@@ -288,7 +290,8 @@ def _settings_in_force(study: CrtStudy, phases: Sequence[Phase]) -> dict[str, An
         test_a_card_has_the_settings_that_were_in_force``, ``tests/reports/test_model_cards.py::
         test_no_file_of_a_release_names_a_setting_that_nothing_reads``.
     """
-    method, screening = study.training_method, study.screening
+    method = study.training_method
+    screening = study.screening
     of_methods = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
     idle = set(of_methods - method.reads)
     if "policy" not in method.reads:

@@ -279,12 +279,14 @@ def describe_corpus(corpus: StrPath, read: Corpus, corpus_sha256: str) -> dict[s
     if screened_folder.is_screened_folder(corpus):
         summary = screened_folder.read_screening_summary(corpus)
         turn_counts = screened_folder.read_turn_counts(corpus)  # by point
-        name, turns = summary["corpus"], sum(turn_counts[d.id] for d in read.dialogues)
+        name = summary["corpus"]
+        turns = sum(turn_counts[d.id] for d in read.dialogues)
         dates = {key: summary["about"][key] for key in ("users_are", "from", "to")}
     else:
         facts = corpus_folder.read_corpus_summary(corpus) if Path(corpus).is_dir() else None
         users_are = text_sizes.describe_users(corpus, read.dialogues)
-        name, turns = Path(corpus).name, sum(len(d.turns) for d in read.dialogues)
+        name = Path(corpus).name
+        turns = sum(len(d.turns) for d in read.dialogues)
         dates = {"users_are": users_are, "from": facts and facts.first, "to": facts and facts.last}
     return {"name": name, "sha256": corpus_sha256, "turns": turns, "users": len(users), **dates}
 
@@ -315,7 +317,8 @@ def _policy_rows(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
         No certificate names a search that had no effect. Test: ``tests/reports/
         test_model_cards.py::test_no_search_is_named_where_the_text_was_read_as_it_is``.
     """
-    screening, rows = study.screening, {}
+    screening = study.screening
+    rows = {}
     names = {"pi": "policy", "pi_c": "conservative"}
     searches = screening is not None or "policy" in study.training_method.reads
     people = count_teachers(study, prepared) if has_tagger(study) else None

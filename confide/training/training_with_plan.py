@@ -79,7 +79,8 @@ def prepare_plan_training(recipe: SecretPlanRecipe, device: str) -> PendingTrain
     text = corpora.load_corpus(recipe.corpus)
     plan, summary, points = secret_plans.read_secret_plan(recipe.plan, recipe.corpus, text)
     if recipe.init != "random":
-        tokenizer, spec = adapt_tokenizer(pretrained.resolve_model_path(recipe.init)), None
+        tokenizer = adapt_tokenizer(pretrained.resolve_model_path(recipe.init))
+        spec = None
         net: nn.Module = pretrained.load_with_added_tokens(
             pretrained.resolve_model_path(recipe.init), tokenizer
         )

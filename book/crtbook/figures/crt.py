@@ -119,7 +119,8 @@ def _shade_chance(ax: Axes, rows: DataFrame) -> None:
 def _draw_lines(ax: Axes, rows: DataFrame) -> list[End]:
     """The methods' means, and their seeds as dots (for many seeds 95 % intervals of the mean).
     Return where each line ends, with its name."""
-    looks, ends = method_looks(rows), []
+    looks = method_looks(rows)
+    ends = []
     step = 0.006 * float(rows.gamma.max() or 0.05)
     for method_number, (method, look) in enumerate(looks.items()):
         line = rows[rows.method == method]
@@ -393,7 +394,8 @@ def plot_epsilon_by_gamma(table: DataFrame) -> Figure:
     Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and ``relation``: one panel for each. The
     vertical axis is linear up to 0.1 and logarithmic above.
     """
-    relations, targets = group_rows(table, "relation"), sorted(set(table.target))
+    relations = group_rows(table, "relation")
+    targets = sorted(set(table.target))
     shades = [*map(to_hex, plt.get_cmap("viridis")(np.linspace(0.0, 0.7, len(targets))))]
     titles = [name.replace("_", " ") for name, _ in relations]
     most = 1.3 * table.epsilon.max()

@@ -242,7 +242,8 @@ def _format_sequence(
         length: Its number of tokens.
     """
     document, start = place
-    tokens, end = report.documents[document].tokens, start + length
+    tokens = report.documents[document].tokens
+    end = start + length
     before, text, after = (decode(w) for w in (tokens[:start], tokens[start:end], tokens[end:]))
     head = re.split(r"\W", before)[-1] if text[:1].isalnum() else ""
     tail = re.split(r"\W", after)[0] if text[-1:].isalnum() else ""

@@ -203,7 +203,8 @@ def plot_certified_miss_rate(*, target: float) -> Figure:
     It marks 200 labels without a miss, and the number of labels that certify ``target``.
     """
     label_counts = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
-    labelled, enough = 200, labels_needed(target)
+    labelled = 200
+    enough = labels_needed(target)
     with make_panels([""], height=2.9, room=0.7) as (fig, (ax,)):
         for misses, style, color in LOOKS["misses"]:
             shown_counts = label_counts[label_counts > misses]
@@ -276,7 +277,8 @@ def render_threshold_slider(sweep: DataFrame) -> str:
     ``speaks``.
     """
     sweep = _add_recall(sweep[sweep.secrets > 0])
-    every, kinds = sorted(sweep.plain.unique()), list(dict.fromkeys(sweep.kind))
+    every = sorted(sweep.plain.unique())
+    kinds = list(dict.fromkeys(sweep.kind))
 
     def draw(ax: Axes, rows: DataFrame) -> None:
         ax.barh(range(len(kinds)), rows.recall, height=0.6, color="#0072B2")
