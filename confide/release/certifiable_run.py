@@ -121,62 +121,70 @@ def read_certifiable_run(
         test_who_edits_what_is_signed_is_told_in_one_line``,
         ``tests/release/test_edited_files.py::test_who_harms_a_ledger_is_told_in_one_line``.
     """
+    # The record: an error here is raised; all that is wrong below voids the promise instead.
     folder = Path(model)
-    choices = [folder / RECORD_FILE, folder.with_name(folder.name + ".work") / RECORD_FILE]
-    path = next((p for p in choices if p.is_file()), None)
-    if path is None:
+    record_paths = [folder / RECORD_FILE, folder.with_name(folder.name + ".work") / RECORD_FILE]
+    record_path = next((path for path in record_paths if path.is_file()), None)
+    if record_path is None:
         raise ValueError(f"{folder}: holds no {RECORD_FILE}; it was not made by 'crtlib train'")
-    record = seal.read_signed(path)
+    record = seal.read_signed(record_path)
     try:
         TrainingRecord.model_validate(record)
-        bytes.fromhex(record["key"])
+        record_key = bytes.fromhex(record["key"])
     except (ValidationError, ValueError):
-        raise ValueError(f"{path}: is damaged, or of another version of crtlib") from None
-    odometer_record, public = record["odometer"], str(record["public_key"])
-    files_promise, void_reasons = FilesPromise("none"), []
-    replaced_paths = {p.resolve() for p in replaced}
-    for written in replaced_paths:
-        files.remove_stale_parts(written)
+        raise ValueError(f"{record_path}: is damaged, or of another version of crtlib") from None
+    odometer_record, public_key = record["odometer"], str(record["public_key"])
+    void_reasons: list[str] = []
+
+    # The files: what their sources promise together.
+    files_promise = FilesPromise("none")
+    replaced_paths = {path.resolve() for path in replaced}
+    for path in replaced_paths:
+        files.remove_stale_parts(path)
     try:
         released = released_folder.read_release(folder)
-        altered = [n for n in released.altered if folder.resolve() / n not in replaced_paths]
+        altered = [
+            name for name in released.altered if folder.resolve() / name not in replaced_paths
+        ]
         files_promise = source_fold.combine_sources(released.sources, altered)
-        if files_promise.screening == outputs.with_keyed_hashes(
-            odometer_record["screening"], bytes.fromhex(record["key"])
-        ):
-            # The name in the odometer.
-            files_promise = replace(files_promise, screening=odometer_record["screening"])
-        if (released.run, released.key) != (odometer_record["run"], public):
+        screening = odometer_record["screening"]
+        if files_promise.screening == outputs.with_keyed_hashes(screening, record_key):
+            files_promise = replace(files_promise, screening=screening)  # as the odometer names it
+        if (released.run, released.key) != (odometer_record["run"], public_key):
             void_reasons.append("The files are from another run than the record.")
     except ValueError as error:
         void_reasons.append(f"What was released is not known ({str(error).rpartition('/')[2]}).")
-    home = Path(odometer_folder) if odometer_folder is not None else Path(odometer_record["folder"])
-    corpus, registry = (
-        record["corpus"]["sha256"],
-        text_registry.Registry(text_registry.registry_folder()),
-    )
-    spent = key = None
+
+    # The odometer: what was spent before this run. What was read of it before an error stays.
+    home = Path(odometer_record["folder"] if odometer_folder is None else odometer_folder)
+    corpus_hash = record["corpus"]["sha256"]
+    registry = text_registry.Registry(text_registry.registry_folder())
+    spent = signing_key = None
     try:
         entries = odometer.read_entries(home)
-        odometer.check_odometer_corpus(home, entries, corpus)
-        if odometer_record["entry"] not in {e.entry for e in entries}:
+        odometer.check_odometer_corpus(home, entries, corpus_hash)
+        if odometer_record["entry"] not in {entry.entry for entry in entries}:
             raise ValueError("odometer: the entries of this run are missing")
         history = spending.read_odometer_history(home, registry, odometer_record["run"])
         spent = history.spent(odometer_record["run"])
-        if set(odometer_record.get("before", "").split()) - {e.run for e in history.entries}:
+        known_when_trained = set(odometer_record.get("before", "").split())
+        if known_when_trained - {entry.run for entry in history.entries}:
             void_reasons.append(
                 "Earlier runs that were known when it was trained are not known here."
             )
-        lines = [e for e in (*registry.entries(), *entries) if e.run == odometer_record["run"]]
-        void_reasons += _check_odometer_lines(lines, files_promise, record)
-        key = seal.ensure_signing_key(home) if (home / seal.SIGNING_KEY_FILE).is_file() else None
-        if key is None or key.public_key().public_bytes_raw().hex() != public:
+        all_lines = *registry.entries(), *entries
+        run_lines = [line for line in all_lines if line.run == odometer_record["run"]]
+        void_reasons += _check_odometer_lines(run_lines, files_promise, record)
+        if (home / seal.SIGNING_KEY_FILE).is_file():
+            signing_key = seal.ensure_signing_key(home)
+        if signing_key is None or signing_key.public_key().public_bytes_raw().hex() != public_key:
             void_reasons.append("The record is not signed by the key beside the odometer.")
     except (ValueError, OSError) as error:
         raise_machine_fault(error)
-        text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
-        void_reasons.append(f"What was spent before is not known ({text.replace(f'{home} ', '')}).")
-    return CertifiableRun(folder, record, files_promise, spent, tuple(void_reasons), key)
+        reason = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
+        reason = reason.replace(f"{home} ", "")
+        void_reasons.append(f"What was spent before is not known ({reason}).")
+    return CertifiableRun(folder, record, files_promise, spent, tuple(void_reasons), signing_key)
 
 
 def _check_odometer_lines(
@@ -202,5 +210,7 @@ def _check_odometer_lines(
         if files_promise.delta2:
             compared.append(("public rate", line.delta2, files_promise.delta2))
     return [
-        f"The odometer disagrees about the {name} of this run." for name, a, b in compared if a != b
+        f"The odometer disagrees about the {name} of this run."
+        for name, in_odometer, in_record in compared
+        if in_odometer != in_record
     ]
