@@ -23,6 +23,7 @@ from crtlib.intervals import clopper_pearson
 
 FEWEST = 3
 """The least number of cells that say something about another cell."""
+TOO_FEW_CELLS = "Too few cells are decided to say what another one may show."
 
 
 def predict_new_cell(values: Sequence[float]) -> tuple[float, float, float] | None:
@@ -124,94 +125,92 @@ def make_box(
 ) -> dict[str, Any]:
     """All that the box of a headline shows, for its template: places from 0 to 100 along one axis.
     ``robustness`` is what :func:`check_robustness` returned, ``totals`` what :func:`count_totals`
-    did, for a headline that shows them."""
-    rows = select_cells(headline, table)
+    did, for a headline that shows them.
+
+    A ratio stands at its logarithm along the axis, and is written as it is."""
+    cells = select_cells(headline, table)
+    is_endless = cells.value.isna()  # none: all of these have a value
     if headline.get("totals"):
-        ratios = [ratio_of_totals(*totals[row_id]) for row_id in rows.id]
-        rows[["value", "low", "high"]] = np.reshape(ratios, (-1, 3))
-        endless = np.isinf(rows.value)
-        rows.loc[endless, "value"] = rows.low[endless]
-        rows.loc[np.isinf(rows.high), "high"] = rows.low[np.isinf(rows.high)]
-    else:
-        endless = rows.value.isna()
-    log = ratio = bool(headline.get("totals") or headline.get("ratio"))
-    scale = np.log if ratio else np.asarray
-    values = scale(rows.value.to_numpy(float))
-    next_ = predict_new_cell(values[(rows.verdict != OPEN).to_numpy()].tolist())
-    number = headline["paper_number"]
-    claims_by_id = {c.id: c for c in load_claims()}
+        ratios = [ratio_of_totals(*totals[cell_id]) for cell_id in cells.id]
+        cells[["value", "low", "high"]] = np.reshape(ratios, (-1, 3))
+        # A ratio to zero is endless: it is shown as "at least" the low end of its interval.
+        is_endless = np.isinf(cells.value)
+        cells.loc[is_endless, "value"] = cells.low[is_endless]
+        cells.loc[np.isinf(cells.high), "high"] = cells.low[np.isinf(cells.high)]
+    is_ratio = bool(headline.get("totals") or headline.get("ratio"))
+    to_axis = np.log if is_ratio else np.asarray
+    values = to_axis(cells.value.to_numpy(float))
+    prediction = predict_new_cell(values[(cells.verdict != OPEN).to_numpy()].tolist())
+    paper_number = headline["paper_number"]
+    claims_by_id = {claim.id: claim for claim in load_claims()}
     claim = claims_by_id[next(iter(headline["claims"]))]
     line = float(claim.line)
     if headline.get("ratio"):
         line = math.log(line)
-    ends = [*values, line, *(next_ or ()), *([float(number)] if number else ())]
-    ends += [float(end) for end in scale(rows[["low", "high"]].dropna().to_numpy(float)).ravel()]
-    low, high = min(ends), max(ends)
-    low, high = low - 0.04 * (high - low), high + 0.04 * (high - low)
+
+    # The axis reaches from the least to the largest of all that it shows, and a margin further.
+    shown = [*values, line, *(prediction or ())]
+    if paper_number:
+        shown.append(float(paper_number))
+    shown += to_axis(cells[["low", "high"]].dropna().to_numpy(float)).ravel().tolist()
+    margin = 0.04 * (max(shown) - min(shown))
+    axis_start, axis_end = min(shown) - margin, max(shown) + margin
     is_above = claim.side == "above"
-    band = (line, high) if is_above else (low, line)
+    band = (line, axis_end) if is_above else (axis_start, line)
 
     def place(x: float) -> float:
-        return round(float(100 * (x - low) / (high - low)), 1)
+        return round(float(100 * (x - axis_start) / (axis_end - axis_start)), 1)
 
     def format_number(x: float) -> str:
-        return f"{math.exp(x):.3g}" if log else f"{x:.3g}"
+        return f"{math.exp(x):.3g}" if is_ratio else f"{x:.3g}"
 
     def make_row(
         name: str,
         value: float,
-        ends: Sequence[float],
+        interval: Sequence[float],
         kind: str,
         note: str = "",
         is_least: bool = False,
     ) -> dict[str, Any]:
-        interval = ""
-        if len(ends) and not is_least:
-            interval = f" [{format_number(ends[0])}, {format_number(ends[1])}]"
-        end_places = [place(end) for end in ends]
-        return {"name": name, "at": place(value), "ends": end_places, "kind": kind, "note": note,
-                "told": "at least " * is_least + format_number(value) + interval}  # fmt: skip
+        text = "at least " * is_least + format_number(value)
+        if len(interval) and not is_least:
+            text += f" [{format_number(interval[0])}, {format_number(interval[1])}]"
+        places = [place(end) for end in interval]
+        return {"name": name, "at": place(value), "ends": places, "kind": kind, "note": note,
+                "told": text}  # fmt: skip
 
-    lines = [make_row("the paper", float(number), (), "paper")] if number else []
-    for cell, value, is_least in zip(rows.to_dict("records"), values, endless, strict=True):
+    rows = [make_row("the paper", float(paper_number), (), "paper")] if paper_number else []
+    for cell, value, is_least in zip(cells.to_dict("records"), values, is_endless, strict=True):
         bounds = np.array([cell["low"], cell["high"]], dtype=float)
-        interval = () if np.isnan(bounds).any() else tuple(scale(bounds))
+        interval = () if np.isnan(bounds).any() else tuple(to_axis(bounds))
         is_decided = cell["verdict"] not in (OPEN, UNDECIDABLE)
         note = describe_note(cell, claims_by_id) if is_decided else cell["why"]
-        lines.append(
-            make_row(
-                name_cell(cell),
-                float(value),
-                interval,
-                cell["verdict"],
-                note,
-                is_least=bool(is_least),
-            )
-        )
-    if next_:
+        row = make_row(name_cell(cell), float(value), interval, cell["verdict"], note,
+                       is_least=bool(is_least))  # fmt: skip
+        rows.append(row)
+    if prediction:
         name = "a corpus or model like those that are decided, in 95 of 100 cases"
-        lines.append(make_row(name, next_[0], next_[1:], "next"))
-    waiting = rows[rows.run != ""]
-    next_runs = map(ledger.format_run, waiting.run, waiting.hours)
+        rows.append(make_row(name, prediction[0], prediction[1:], "next"))
+    cells_with_a_run = cells[cells.run != ""]
+    next_runs = map(ledger.format_run, cells_with_a_run.run, cells_with_a_run.hours)
+    cell_names = map(name_cell, cells.to_dict("records"))
     return {
         "paper": headline["paper"],
         "quote": headline["quote"],
         "axis": headline["axis"],
-        "rows": lines,
-        "band": [place(b) for b in band],
+        "rows": rows,
+        "band": [place(end) for end in band],
         "line": f"{'above' if is_above else 'below'} {format_number(line)}",
-        "since": rows.since.max(),
-        "few": "" if next_ else "Too few cells are decided to say what another one may show.",
-        "words": _describe_three_kinds(headline, table, rows),
+        "since": cells.since.max(),
+        "few": "" if prediction else TOO_FEW_CELLS,
+        "words": _describe_three_kinds(headline, table, cells),
         "robust": [
-            f"{cell}: {describe_robustness(verdict, robustness[cell])}"
-            for cell, verdict in zip(
-                map(name_cell, rows.to_dict("records")), rows.verdict, strict=True
-            )
-            if cell in robustness
+            f"{name}: {describe_robustness(verdict, robustness[name])}"
+            for name, verdict in zip(cell_names, cells.verdict, strict=True)
+            if name in robustness
         ],
         "change": next(iter(next_runs), ledger.price_of_run(headline["run"])),
-        "first": str(rows.id.iloc[0]),
+        "first": str(cells.id.iloc[0]),
     }
 
 

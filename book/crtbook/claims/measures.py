@@ -100,64 +100,76 @@ def _prepare_table(name: str, table: DataFrame) -> DataFrame:
     """A table in which arms have the names of the claims: runs of CRT with the seconds of an epoch,
     GPT-2 from a public start as a model of its own, Hush!'s runs at the learning rate and the C
     that validation chose, the report with a count at the last snapshot that is not overfitted."""
-    if name.startswith("crt_"):
-        runs = table.drop_duplicates("run")
-        seconds = runs.assign(metric="seconds_an_epoch", value=runs.seconds / runs.epochs)
-        return pd.concat([table, seconds], ignore_index=True)
+    if name.startswith("crt_"):  # the seconds that an epoch took, as a metric
+        run_rows = table.drop_duplicates("run")
+        epoch_seconds = run_rows.assign(
+            metric="seconds_an_epoch", value=run_rows.seconds / run_rows.epochs
+        )
+        return pd.concat([table, epoch_seconds], ignore_index=True)
     if name.startswith("public_start"):
         return table[table.init != "random"].assign(model="gpt2_public")
     if name in ("secrets_laptop", "probes_laptop"):
         filled = table.assign(model=table.model.fillna("bert") + " " + table.hidden.astype(str))
+        # Extraction: further metrics for the number of probes, and for the values that can be
+        # extracted either way.
         played = filled[filled.study == "extraction"]
         probe_counts = played.drop_duplicates("run").assign(
             metric="probes", value=lambda t: t.probes
         )
         extracted = played[played.metric.isin(["memorised", "generalised"])]
-        either = extracted.groupby("run").value.sum().rename("value").reset_index()
-        extractable = extracted.drop_duplicates("run").drop(columns="value").merge(either)
-        played = pd.concat([played, probe_counts, extractable.assign(metric="extractable")])
+        extracted_per_run = extracted.groupby("run").value.sum().rename("value").reset_index()
+        extractable_rows = (
+            extracted.drop_duplicates("run").drop(columns="value").merge(extracted_per_run)
+        )
+        played = pd.concat([played, probe_counts, extractable_rows.assign(metric="extractable")])
         if name == "probes_laptop":
             return played.reset_index(drop=True)
+        # Masked models: the runs at the learning rate that validation chose, of which those at the
+        # best C are marked; each of their three measures becomes a metric.
         chosen = secrets.choose_learning_rates(
             secrets.select_as_promised(filled[filled.study == "masked"])
         )
-        rule = (
+        validation_by_scale = (
             chosen.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
         )
-        best_cells = {*rule.groupby(["targets", "noisy"]).idxmin()}
-        cells = zip(chosen.targets, chosen.noisy, chosen.scale, strict=True)
-        chosen = chosen.assign(best=[cell in best_cells for cell in cells])
+        best_cells = {*validation_by_scale.groupby(["targets", "noisy"]).idxmin()}
+        chosen_cells = zip(chosen.targets, chosen.noisy, chosen.scale, strict=True)
+        chosen = chosen.assign(best=[cell in best_cells for cell in chosen_cells])
         long_rows = chosen.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
-        runs = filled[filled.run.isin(chosen.run)].drop_duplicates("run")
-        runs = runs.drop(columns=["metric", "value", "scale"])
-        return pd.concat([played, runs.merge(long_rows)], ignore_index=True)
+        run_rows = filled[filled.run.isin(chosen.run)].drop_duplicates("run")
+        run_rows = run_rows.drop(columns=["metric", "value", "scale"])
+        return pd.concat([played, run_rows.merge(long_rows)], ignore_index=True)
     if name == "words_laptop":
-        kinds = table.band.map({"ranks": "by rank", "frequency": "in 50 to 100 documents"})
+        band_names = table.band.map({"ranks": "by rank", "frequency": "in 50 to 100 documents"})
         filled = table.assign(scale=table.scale.astype(float).fillna(np.inf))
-        return filled.assign(model="words of " + table.words + " " + kinds)
+        return filled.assign(model="words of " + table.words + " " + band_names)
     if name == "fine_tuning_laptop":
         return fine_tuning.select_chosen_runs(table).assign(
             model="bert " + table.hidden.astype(str)
         )
     if name in ("leakage_laptop", "abstracts_laptop"):
+        # The count at the last snapshot whose perplexity is close to that on the training text.
         metrics_by_run = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
-        fit = (
+        fitted_snapshots = (
             (metrics_by_run.ppl / metrics_by_run.train_ppl <= statistics.CLOSE_RATIO)
             .loc[lambda s: s]
             .reset_index()
         )
-        last = fit.groupby("run").epoch.max()
-        rows = table[(table.metric == "unique") & (table.epoch == table.run.map(last))]
+        last_fitted_epoch = fitted_snapshots.groupby("run").epoch.max()
+        rows = table[(table.metric == "unique") & (table.epoch == table.run.map(last_fitted_epoch))]
         return pd.concat([table, rows.assign(metric="unique_fitted")], ignore_index=True)
     if name == "screening_laptop":
+        # What policies find in held-out text, with exact shares: the table has rounded ones.
         rows = table[(table.part == "recall") & (table["where"] == "held out")]
         rows = rows[rows.kind == "all"].assign(model=rows.policy, run=rows.policy)
         correct_flags = (rows.precision * rows.flagged).round()
         rows = rows.assign(
             recall=rows.caught / rows.secrets, precision=correct_flags / rows.flagged
         )
-        names = ("recall", "secrets", "precision", "flagged")
-        return pd.concat([rows.assign(metric=m, value=rows[m], epoch=0) for m in names])
+        metrics = ("recall", "secrets", "precision", "flagged")
+        return pd.concat(
+            [rows.assign(metric=metric, value=rows[metric], epoch=0) for metric in metrics]
+        )
     return table
 
 
@@ -351,81 +363,106 @@ def _seeds_at_first_look(claim: Claim, cell: DataFrame) -> int:
 def _judge_comparison(
     claim: Claim, cell: DataFrame, metric: str, *, all_seeds: bool = False
 ) -> Evidence | None:
-    x = value_per_seed(cell, claim.left, metric, claim.at, claim.reduce)
-    unit, line, arms, first = (
+    """What a claim that compares one number for each seed shows in a cell: with a line, or with
+    the same number of another arm. None if no run gives a number.
+
+    ``values`` are those numbers, by seed: first those of the left arm, then their differences to
+    the right arm, their ratios, or the logarithms of these."""
+    values = value_per_seed(cell, claim.left, metric, claim.at, claim.reduce)
+    unit, line, arms, first_look_seeds = (
         "",
         float(claim.line),
         _select_arms(claim, cell),
         _seeds_at_first_look(claim, cell),
     )
     if claim.measure == "constant":
-        if x.empty:
+        if values.empty:
             return None
-        (number,) = x.unique()  # more than one would not be a constant
-        exact = statistics.judge_calculation(number, "", side=claim.side, line=claim.line)
-        return replace(exact, seeds_of_interval=len(x), why="no seed changes it")
+        (constant,) = values.unique()  # more than one would not be a constant
+        judged_constant = statistics.judge_calculation(
+            constant, "", side=claim.side, line=claim.line
+        )
+        return replace(judged_constant, seeds_of_interval=len(values), why="no seed changes it")
     if claim.measure in ("zero", "some"):
-        zero = claim.measure == "zero"
-        if x.empty:
+        must_be_zero = claim.measure == "zero"
+        if values.empty:
             return None
-        return statistics.judge_occurrence(x.tolist(), zero=zero, seeds_at_first_look=first)
+        return statistics.judge_occurrence(
+            values.tolist(), zero=must_be_zero, seeds_at_first_look=first_look_seeds
+        )
     if claim.measure == "worst":
-        if x.empty:
+        if values.empty:
             return None
-        worst = statistics.judge_worst_case(x.tolist(), line=line, seeds_at_first_look=first)
+        judged_worst = statistics.judge_worst_case(
+            values.tolist(), line=line, seeds_at_first_look=first_look_seeds
+        )
         runs = arms[0].seed.nunique()
-        return replace(worst, why=f"{len(x)} of {runs} runs give a number" * (len(x) < runs))
+        return replace(
+            judged_worst, why=f"{len(values)} of {runs} runs give a number" * (len(values) < runs)
+        )
     if claim.measure == "rate":
         reduction = "sum" if claim.reduce == "sum" else "mean"
+        # ``other`` counts the tries, and the metric the hits among them, or their share.
         totals = value_per_seed(cell, claim.left, claim.other, claim.at, reduction)
-        hits_per_seed = x * totals if claim.reduce == "mean" else x
+        hits_per_seed = values * totals if claim.reduce == "mean" else values
         hits_and_totals = pd.concat([hits_per_seed, totals], axis=1).dropna().round().astype(int)
-        hits, n = hits_and_totals.to_numpy().T.tolist()
-        if not sum(n):
+        hits, trials = hits_and_totals.to_numpy().T.tolist()
+        if not sum(trials):
             return None
         return statistics.judge_share(
-            hits, n, side=claim.side, line=line, seeds_at_first_look=first
+            hits, trials, side=claim.side, line=line, seeds_at_first_look=first_look_seeds
         )
     if claim.right:
         right_values = value_per_seed(
             cell, claim.right, claim.other or metric, claim.right_at, claim.reduce
         )
         if claim.measure == "ratio":
-            x, unit = x / right_values, "times"
+            values, unit = values / right_values, "times"
             unit += {"ppl": ", all tokens", "ppl_words": ", over words"}.get(
                 metric.partition("_")[2], ""
             )
         elif claim.measure == "log_ratio":
-            half = 0.5 if metric.startswith("unique") else 0.0
-            x, unit = ((x + half) / (right_values + half)).apply(np.log), "log ratio"
+            # Half a count is added to both, so that a count of zero has a logarithm.
+            half_count = 0.5 if metric.startswith("unique") else 0.0
+            values, unit = (
+                ((values + half_count) / (right_values + half_count)).apply(np.log),
+                "log ratio",
+            )
         else:
-            x = x - right_values
-        other_text = metric in OF_ALL_TOKENS and _read_other_texts(arms)
-        if other_text or ("ppl" in metric and pd.concat(arms).vocab_size.nunique() > 1):
-            x = x.dropna()
-            reason, rule = OTHER_TEXT if other_text else OTHER_VOCABULARY
+            values = values - right_values
+        # Perplexities over all tokens are compared only on one text and with one vocabulary. Else
+        # their interval is shown, and no verdict.
+        reads_other_texts = metric in OF_ALL_TOKENS and _read_other_texts(arms)
+        if reads_other_texts or ("ppl" in metric and pd.concat(arms).vocab_size.nunique() > 1):
+            values = values.dropna()
+            reason, rule = OTHER_TEXT if reads_other_texts else OTHER_VOCABULARY
             interval_text = statistics.format_interval(
-                *statistics.confidence_interval(x.tolist()), unit
+                *statistics.confidence_interval(values.tolist()), unit
             )
             return Evidence(
-                ours=interval_text, why=reason, rule=rule, seeds=len(x), seeds_of_interval=len(x),
+                ours=interval_text,
+                why=reason,
+                rule=rule,
+                seeds=len(values),
+                seeds_of_interval=len(values),
                 comparable=False,
-            )  # fmt: skip
+            )
+    # One arm, or two: of these, only seeds that both have are paired.
     seeds = [{*arm.seed} for arm in arms]
-    x, runs = x.dropna(), len(seeds[0] & seeds[-1])
-    if x.empty:
+    values, runs = values.dropna(), len(seeds[0] & seeds[-1])
+    if values.empty:
         return None
     evidence = statistics.judge_mean(
-        x.tolist(),
+        values.tolist(),
         side=claim.side,
         line=line,
         unit=unit,
-        seeds_at_first_look=first,
+        seeds_at_first_look=first_look_seeds,
         all_seeds=all_seeds,
     )
-    few_note = f"{len(x)} of {runs} runs give a number" * (len(x) < runs)
+    few_note = f"{len(values)} of {runs} runs give a number" * (len(values) < runs)
     reason = "; ".join(filter(None, (evidence.why, few_note)))
-    return replace(evidence, share_with_number=len(x) / runs, why=reason)
+    return replace(evidence, share_with_number=len(values) / runs, why=reason)
 
 
 @dated
