@@ -83,7 +83,7 @@ def _ledger_with_sizes() -> pd.DataFrame:
     table = ledger.load_ledger()
     columns = {"dialogues": r"([\d, ]+) (?:dialogues|paragraphs|abstracts)",
                "hidden": r"([\d, ]+) wide",
-               "seeds": r"([\d, ]+) seeds?$"}  # fmt: skip
+               "seeds": r"(\d+) seeds?$"}  # fmt: skip
     sizes = {
         name: table.edition.str.extract(pattern)[0].map(_least_number)
         for name, pattern in columns.items()
@@ -156,8 +156,11 @@ def tabulate_sizes(row: dict[str, Any]) -> pd.DataFrame:
     width = sizes.hidden.astype(float) / figure.get("hidden", np.nan)
     sizes = sizes.assign(
         unit=figure.get("unit", "dialogues"),
-        share_of_dialogues=(sizes.dialogues / figure["dialogues"]).clip(upper=1.0),
+        share_of_dialogues=(sizes.dialogues / figure.get("dialogues", np.nan)).clip(upper=1.0),
         share_of_width=width.fillna(1.0).clip(upper=1.0),  # no model is trained, or none is stated
+    )
+    sizes = sizes.assign(
+        share_of_dialogues=sizes.share_of_dialogues.fillna(1.0),  # the paper states no number
     )
     sizes = sizes.assign(least=sizes[["share_of_dialogues", "share_of_width"]].min(axis=1))
     return sizes.sort_values(["least", "counts", "seeds"], ignore_index=True)
@@ -200,7 +203,7 @@ def describe_price(row: dict[str, Any], sizes: pd.DataFrame) -> str:
         of_model = runs if pd.isna(model) else runs[runs.model == model]
         largest = of_model[of_model.dialogues == of_model.dialogues.max()]
         largest = largest[largest.hidden.isna() | (largest.hidden == largest.hidden.max())]
-        factor = max(1.0, TOY * figure["dialogues"] / largest.dialogues.iloc[0])
+        factor = max(1.0, TOY * figure.get("dialogues", 0) / largest.dialogues.iloc[0])
         if "hidden" in figure:
             factor *= max(1.0, TOY * figure["hidden"] / largest.hidden.iloc[0])
         seconds += factor * largest.cost.sum() / largest.seed.nunique()

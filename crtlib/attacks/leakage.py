@@ -14,9 +14,9 @@ Where the paper, read literally, is silent or wrong, this module makes these cho
 - Metric 2 removes ratios *below* t, so one that equals t stays. Equation 2 maximises over S, the
   paper's text over the unique sequences: here it is the latter.
 - No minimum length is stated, though the tables show three tokens or more: ``min_length`` is 1.
-- The tables print one ratio rounded down (6.69 / 3.53 is 1.895, not 1.89), and one epsilon both as
-  26.8 and as 26.4. The worst-case leakage epsilon is a RATIO of perplexities, neither a logarithm
-  nor a differential-privacy epsilon: the two must not be compared.
+- One epsilon is 26.8 in one sentence and 26.4 elsewhere. The worst-case leakage epsilon is a RATIO
+  of perplexities, neither a logarithm nor a differential-privacy epsilon: the two must not be
+  compared.
 - Counts are of token sequences, not of letters: "is" does not occur in "this".
 - If two tokens are equally likely, both count as guessed, so ties report more and never less.
 

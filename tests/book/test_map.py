@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from crtbook import tables
-from crtbook.claims.claim import load_claims, load_claims_file
+from crtbook.claims.claim import load_claims, load_claims_file, load_terms
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book"))
@@ -114,7 +114,8 @@ def test_a_toy_says_what_more_would_take():
         if row["status"] == "toy":
             assert re.search(r"it would take .*\d core hours", row["why"]), row["n"]
     by_number = {row["n"]: row["why"] for row in papers_map.judge_items()}
-    assert "5.5 core hours: `crtbook sweep abstracts" in by_number[116]  # the ledger's price
+    price = load_terms()["runs"]["r"]["hours"]
+    assert f"{price} core hours: `crtbook sweep abstracts" in by_number[121]  # the ledger's price
     reports = tables.load_recorded("leakage_laptop").drop_duplicates("run")
     largest = reports[(reports.dialogues == 200) & (reports.unit == "user")]
     a_seed = largest.cpu_seconds.sum() / largest.seed.nunique()

@@ -49,7 +49,9 @@ class Claim(BaseModel):
     code: neither is counted. ``often`` means that the sentence says often, can, some or certain, so
     a row that differs beside one that agrees is right in part. ``holds`` states what is right in a
     sentence that a calculation refutes as it stands. ``epochs`` is the paper's number of epochs;
-    runs with fewer refute nothing. ``beside`` is the claim that shows whether the runs learned
+    runs with fewer refute nothing. ``dialogues`` is its number of texts, of a sentence about what
+    noise costs: a row of fewer that differs says so, because noise costs less on more. ``beside``
+    is the claim that shows whether the runs learned
     anything: where it differs on a row's corpus, the row says what was ``found``, with the mean of
     each arm and metric in braces.
 
@@ -75,6 +77,7 @@ class Claim(BaseModel):
     beside: str = ""
     found: str = ""
     epochs: int = 0
+    dialogues: int = 0
     number: str = ""
     measure: Literal[
         "ratio", "log_ratio", "difference", "value", "leaks", "calm", "rate", "zero", "some",

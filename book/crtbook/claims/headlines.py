@@ -16,20 +16,20 @@ from pandas import DataFrame
 from scipy import special
 
 from crtbook.claims import ledger, measures
-from crtbook.claims.claim import Claim, load_claims, load_claims_file, load_terms
+from crtbook.claims.claim import Claim, load_claims, load_claims_file
 from crtbook.claims.statistics import AGREES, OPEN, UNDECIDABLE
 from crtbook.figures.theme import corpus_name, model_name  # heavy; only a page calls this
 from crtlib.intervals import clopper_pearson
 
 FEWEST = 3
-"""The least number of cells that say something about another cell."""
-TOO_FEW_CELLS = "Too few cells are decided to say what another one may show."
+"""The least number of corpora that say something about another one."""
+TOO_FEW_CORPORA = "Too few corpora have runs to say what another one may show."
 
 
 def predict_new_cell(values: Sequence[float]) -> tuple[float, float, float] | None:
     """The mean over the cells, and what a new corpus or model may show in 95 of 100 cases. It uses
     Student's t over the cells, whose own errors are small beside the differences between them. None
-    for fewer than ``FEWEST`` cells."""
+    for fewer than ``FEWEST`` values."""
     if len(values) < FEWEST:
         return None
     n, mean = len(values), float(np.mean(values))
@@ -46,6 +46,15 @@ def select_cells(headline: Mapping[str, Any], table: DataFrame) -> DataFrame:
     rows = rows[rows.source.str.partition(": ")[2] == source[rows.index]]
     size = measures.size_of_edition(rows.edition).astype(int)
     return rows.assign(size=size).sort_values("size", ascending=False, kind="stable")
+
+
+def select_largest_cells(rows: DataFrame) -> DataFrame:
+    """Of the cells of a headline that have an interval, the largest of each corpus and model,
+    whatever its verdict; none where these are of fewer than ``FEWEST`` corpora. Smaller cells of
+    one corpus, or another version of its text, say little about a new corpus."""
+    versions = rows.corpus.map(measures.name_without_version)
+    largest = rows[rows.low.notna()].assign(text=versions).drop_duplicates(["text", "model"])
+    return largest if largest.text.nunique() >= FEWEST else largest.iloc[:0]
 
 
 def check_robustness(
@@ -89,20 +98,26 @@ def describe_robustness(verdict: str, analyses: Sequence[tuple[str, str]]) -> st
     return f"{summary} ({dissenting})" if dissenting else summary
 
 
-def ratio_of_totals(left: int, right: int) -> tuple[float, float, float]:
-    """The ratio of two Poisson counts with its exact 95 % interval, from the share of the first in
-    both; infinite where the second is 0.
+def ratio_of_totals(
+    left: int, right: int, left_runs: int = 1, right_runs: int = 1
+) -> tuple[float, float, float]:
+    """The ratio of two Poisson counts a run with its exact 95 % interval, from the share of the
+    first in both; infinite where the second is 0.
 
     >>> [round(x, 1) for x in ratio_of_totals(930, 4)]
     [232.5, 90.5, 855.1]
+    >>> round(ratio_of_totals(930, 8, left_runs=20, right_runs=40)[0], 1)
+    232.5
     """
     share_interval = clopper_pearson(left, left + right)
     low, high = (share / (1 - share) if share < 1 else math.inf for share in share_interval)
-    return (left / right if right else math.inf), low, high
+    runs = right_runs / left_runs
+    return (left / right * runs if right else math.inf), low * runs, high * runs
 
 
 def count_totals(rows: DataFrame, sources: measures.Sources) -> dict[str, list[int]]:
-    """For each row, what its two arms count in all runs together, of the seeds that both have."""
+    """For each row, what the runs of its left arm count together, what those of its right arm do,
+    and how many runs each has."""
     claims_by_id, totals = {claim.id: claim for claim in load_claims()}, {}
     for row in rows.to_dict("records"):
         claim = claims_by_id[re.sub(r"\.\d+$", "", row["id"])]
@@ -112,8 +127,7 @@ def count_totals(rows: DataFrame, sources: measures.Sources) -> dict[str, list[i
             measures.value_per_seed(cell, arm, metric, snapshot, claim.reduce)
             for arm, snapshot in ((claim.left, claim.at), (claim.right, claim.right_at))
         ]
-        paired = DataFrame(dict(enumerate(arms))).dropna()
-        totals[row["id"]] = [int(n) for n in paired.sum()]
+        totals[row["id"]] = [*(int(arm.sum()) for arm in arms), *map(len, arms)]
     return totals
 
 
@@ -140,7 +154,8 @@ def make_box(
     is_ratio = bool(headline.get("totals") or headline.get("ratio"))
     to_axis = np.log if is_ratio else np.asarray
     values = to_axis(cells.value.to_numpy(float))
-    prediction = predict_new_cell(values[(cells.verdict != OPEN).to_numpy()].tolist())
+    largest = select_largest_cells(cells)
+    prediction = predict_new_cell(values[cells.id.isin(largest.id).to_numpy()].tolist())
     paper_number = headline["paper_number"]
     claims_by_id = {claim.id: claim for claim in load_claims()}
     claim = claims_by_id[next(iter(headline["claims"]))]
@@ -189,7 +204,7 @@ def make_box(
                        is_least=bool(is_least))  # fmt: skip
         rows.append(row)
     if prediction:
-        name = "a corpus or model like those that are decided, in 95 of 100 cases"
+        name = "another corpus or model, in 95 of 100 cases, by the largest cell of each above"
         rows.append(make_row(name, prediction[0], prediction[1:], "next"))
     cells_with_a_run = cells[cells.run != ""]
     next_runs = map(ledger.format_run, cells_with_a_run.run, cells_with_a_run.hours)
@@ -202,7 +217,7 @@ def make_box(
         "band": [place(end) for end in band],
         "line": f"{'above' if is_above else 'below'} {format_number(line)}",
         "since": cells.since.max(),
-        "few": "" if prediction else TOO_FEW_CELLS,
+        "few": "" if prediction else TOO_FEW_CORPORA,
         "words": _describe_three_kinds(headline, table, cells),
         "robust": [
             f"{name}: {describe_robustness(verdict, robustness[name])}"
@@ -216,11 +231,16 @@ def make_box(
 
 def describe_note(cell: Mapping[Any, Any], claims_by_id: Mapping[str, Claim]) -> str:
     """What a decided cell must say beside its verdict: what was found where the claim beside it
-    differs."""
+    differs, or that its text is shorter than the paper's."""
     finding = claims_by_id[re.sub(r"\.\d+$", "", cell["id"])].found.partition(":")[0]
-    if not finding:
-        return ""
-    return next((part for part in cell["why"].split("; ") if part.startswith(finding)), "")
+    return next(
+        (
+            part
+            for part in cell["why"].split("; ")
+            if (finding and part.startswith(finding)) or "of the paper's" in part
+        ),
+        "",
+    )
 
 
 def _describe_three_kinds(
@@ -229,30 +249,23 @@ def _describe_three_kinds(
     """What is checked by calculation, what is seen again on the paper's own corpus, and what on
     others; and the size of the largest runs beside the paper's."""
     proofs = table[table.id.isin(headline["proved"])].verdict
-    is_own_corpus = rows.corpus.isin(headline["ours"])
     figure = next(f for f in load_claims_file("figures") if f["id"] == headline["figure"])
+    papers_texts = {*map(measures.name_without_version, figure["corpora"])}
+    is_own_corpus = rows.corpus.map(measures.name_without_version).isin(papers_texts)
     largest = rows.edition.iloc[0].rpartition(", ")[0]
     largest = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", largest)
     epochs = ", ".join(f"{n} epochs of {m}" for m, n in figure["epochs"].items()
                        if m in headline.get("methods", ()))  # fmt: skip
-    paper = f"{figure['dialogues']:,} {figure.get('unit', 'dialogues')}, {figure['hidden']} wide"
-    if "noise" in headline:
-        epsilon = find_largest_epsilon(headline["noise"])
-        largest, paper = f"{largest}, ε = {epsilon:.3g}", f"{paper}, {headline['paper_noise']}"
+    texts = f"{figure['dialogues']:,} {figure.get('unit', 'dialogues')}"
+    papers_size = (texts, f"{figure['hidden']} wide", headline.get("paper_noise", ""), epochs)
     return {
         "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} holds"[
             : None if len(proofs) == 1 else -1
         ],
         "reproduced": _count_in_words(rows[is_own_corpus]) or "its corpus is not here",
         "replicated": _count_in_words(rows[~is_own_corpus]) or "on no other corpus",
-        "size": f"{largest}; the paper has {', '.join(filter(None, (paper, epochs)))}",
+        "size": f"{largest}; the paper has {', '.join(filter(None, papers_size))}",
     }
-
-
-def find_largest_epsilon(arm: str) -> float:
-    """The largest epsilon at which the recorded runs of the leakage report have this ``arm``."""
-    rows = measures.select_rows(measures.load_sources()["leakage"], load_terms()["arms"][arm])
-    return float(rows[rows.metric == "epsilon"].value.max())
 
 
 def _count_in_words(rows: DataFrame) -> str:

@@ -138,6 +138,11 @@ def _make_row(claim: Claim, evidence: Evidence, cell_facts: Mapping[str, str]) -
         verdict = REMARK
     elif claim.kind == "by construction" and verdict == AGREES:
         verdict = CONSTRUCTION
+    texts = measures.size_of_edition(pd.Series([cell_facts.get("edition", "")])).iloc[0]
+    if verdict == DIFFERS and texts < claim.dialogues:
+        reasons.append(
+            f"{texts:,.0f} of the paper's {claim.dialogues:,} texts, and noise costs less on more"
+        )
     if verdict == PART and claim.side == "same or below":
         reasons += ["worse, but by less than the margin"]
     run = _find_deciding_run(claim, evidence, cell_facts) if verdict == OPEN else {}
@@ -198,9 +203,7 @@ def _describe_seeds_needed(evidence: Evidence, *, never: bool) -> str:
             f"more than {max_seeds} seeds would be needed, even if the mean lies at the most "
             "favourable end of its interval"
         )
-    kind = "seeds"
-    if "by the first" in evidence.rule + evidence.why:
-        kind = "new seeds, looked at once,"
+    kind = "new seeds, looked at once," if evidence.first_seeds else "seeds"
     if evidence.seeds_to_decide > max_seeds:
         return f"{evidence.fewest_seeds_to_decide:g} {kind} or more would be needed"
     return f"about {evidence.seeds_to_decide:g} {kind} would be needed"
@@ -239,13 +242,13 @@ def _plan_more_seeds(
         group = f"shapes.{cell_facts['model']}.epochs"
         epochs = [f"--set {group}.{method}={claim.epochs}" for method in sorted(names)]
     elif 0 < evidence.seeds < claim.seeds:
-        seeds = claim.seeds
+        seeds = int(np.ceil(claim.seeds * recorded_seeds / evidence.seeds))
     elif evidence.seeds_to_decide:
         needed = evidence.seeds_to_decide
         if needed > statistics.MAX_SEEDS:  # infinite, perhaps
             needed = evidence.fewest_seeds_to_decide
         seeds = int(needed)
-        seeds += recorded_seeds if "by the first" in evidence.rule + evidence.why else 0
+        seeds += recorded_seeds if evidence.first_seeds else 0
     else:
         seeds = 2 * recorded_seeds
     seeds = next((n for n in SEED_COUNTS if n >= max(seeds, recorded_seeds + 1 - new_seeds)), seeds)
@@ -420,7 +423,7 @@ def corpus_label(corpus: str) -> str:
 def runs_of_figure(figure: Mapping[str, Any]) -> DataFrame:
     """The recorded runs that a figure shows, on any corpus; none for an exact figure."""
     run_tables = [
-        t for name in figure.get("tables", ()) if (t := tables.find_recorded(name)) is not None
+        t for name in figure.get("tables", ()) if (t := measures.find_runs(name)) is not None
     ]
     run_tables = [
         measures.select_rows(t, {"metric": figure["metric"], **figure.get("only", {})})
@@ -442,10 +445,11 @@ def runs_of_figure(figure: Mapping[str, Any]) -> DataFrame:
 def find_largest_runs(
     figure: Mapping[str, Any], runs: DataFrame
 ) -> tuple[dict[str, float], DataFrame]:
-    """The largest runs of a figure, and their share of the paper's dialogues, width and epochs.
-    Where no model is trained, the width is the paper's."""
+    """The largest runs of a figure, and their share of the paper's dialogues, width and epochs: 1
+    where the paper states no number, and for the width where no model is trained."""
     top = runs[runs.dialogues == runs.dialogues.max()]
-    shares = {"dialogues": float(top.dialogues.iloc[0]) / figure["dialogues"], "hidden": 1.0}
+    dialogues = float(top.dialogues.iloc[0])
+    shares = {"dialogues": dialogues / figure.get("dialogues", dialogues), "hidden": 1.0}
     if "hidden" in figure:
         top = top[top.hidden == top.hidden.max()]
         shares["hidden"] = float(top.hidden.iloc[0]) / figure["hidden"]
@@ -470,8 +474,9 @@ def describe_size_of_figure(figure: Mapping[str, Any], corpus: str) -> str:
     seeds = top.groupby(["method", "gamma"]).seed.nunique()
     if shares["dialogues"] < 1 or shares["hidden"] < 1:
         few_seeds = {1: ", one seed", 2: ", two seeds"}.get(int(seeds.min()), "")
-        unit = figure.get("unit", "dialogues")
-        return f"smaller ({shares['dialogues']:.2g} of the {unit}{few_seeds})"
+        unit = figure.get("unit", "dialogues") if "dialogues" in figure else "width"
+        share = shares["dialogues" if "dialogues" in figure else "hidden"]
+        return f"smaller ({share:.2g} of the {unit}{few_seeds})"
     complete_points = int((seeds >= statistics.MIN_SEEDS).sum())
     absent = len({*zip(runs.method, runs.gamma, strict=True)}) - len(seeds)
     if shares["epochs"] == 1 and complete_points == len(seeds) and not absent:

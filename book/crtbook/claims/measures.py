@@ -7,7 +7,7 @@
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,11 +38,14 @@ OTHER_VOCABULARY = (
 )
 """Why two arms are not comparable, and the rule."""
 COLUMNS = ("run", "table", "seed", "epoch", "epochs", "item", "metric", "value", "corpus", "model",
-           "gamma", "method", "dialogues", "hidden", "vocab_size", "probes",
+           "gamma", "method", "dialogues", "hidden", "vocab_size", "probes", "others", "steps",
+           "batch_size",
            "longer", "gain_of_longer", "seconds")  # fmt: skip
 """The columns that are read from every table."""
 VALIDATION = "valid_ppl_words"
 """The metric by which the recorded searches choose, and which picks an epoch."""
+MIN_POINTS_OF_A_RANK = 3
+"""The least number of points with a rank correlation: two always give 1 or -1."""
 
 
 @functools.cache
@@ -60,11 +63,18 @@ def load_sources() -> Sources:
     return sources
 
 
+def find_runs(name: str) -> DataFrame | None:
+    """A recorded table, or None where there is none. Runs that fine-tune a model with weights have
+    its width and vocabulary, not those of the settings, which they do not use."""
+    table = tables.find_recorded(name)
+    return None if table is None else table.assign(**load_terms()["pretrained"].get(name, {}))
+
+
 def _find_with_longer_runs(name: str) -> DataFrame | None:
     """A recorded table, or None where there is none. If its arms were also trained for at least
     twice as many epochs, ``longer`` marks these runs, and ``gain_of_longer`` is the share by which
     they end lower."""
-    table = tables.find_recorded(name)
+    table = find_runs(name)
     if table is None or name not in load_terms()["longer_beside"]:
         return table
     table = table.assign(longer=search.is_longer(table))
@@ -147,7 +157,7 @@ def _prepare_table(name: str, table: DataFrame) -> DataFrame:
         return fine_tuning.select_chosen_runs(table).assign(
             model="bert " + table.hidden.astype(str)
         )
-    if name in ("leakage_laptop", "abstracts_laptop"):
+    if name.startswith(("leakage_", "abstracts_")):
         # The count at the last snapshot whose perplexity is close to that on the training text.
         metrics_by_run = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
         fitted_snapshots = (
@@ -197,11 +207,13 @@ def value_per_seed(
     """One number for each seed of an arm, which must have all its miss rates. The metric is taken
     at the "last" or "first" snapshot, at the one that validation "picked" (the least perplexity
     over words), or at a given epoch. Several items are reduced to their "mean", or to the "max" of
-    each run; to the share ("under 3") or the number ("count 3") below a threshold; "sum" is a count
-    as it is; "rank NAME" is the rank correlation with a column or with another metric, over the
-    rows of a seed."""
+    each run; to the share ("under 3") or the number ("count 3") below a threshold; "sum" adds the
+    counts of all runs of a seed; "rank NAME" is the rank correlation with a column or with another
+    metric, over at least ``MIN_POINTS_OF_A_RANK`` rows of a seed. Raises ValueError for runs of one
+    seed that differ in their number of epochs: a mean over them is a mean of two trainings."""
     rows = select_rows(table, load_terms()["arms"][arm])
     metric_rows = rows[rows.metric == metric]
+    _refuse_mixed_lengths(arm, metric_rows)
     kind, _, option = reduce.partition(" ")
     if kind == "rank":
         metric_rows = metric_rows.drop_duplicates(["run", "epoch"])
@@ -212,7 +224,7 @@ def value_per_seed(
         correlations = {
             seed: float(scipy.stats.spearmanr(g.other, g.value)[0])
             for seed, g in pairs.groupby("seed")
-            if g.other.nunique() > 1 and g.value.nunique() > 1
+            if len(g) >= MIN_POINTS_OF_A_RANK and g.other.nunique() > 1 and g.value.nunique() > 1
         }
         return pd.Series(correlations, dtype=float)
     runs = rows.groupby("run").epoch
@@ -226,6 +238,8 @@ def value_per_seed(
     if "gamma" in metric_rows:  # a mean over some miss rates is not the mean over all
         points = metric_rows.groupby("seed").gamma.nunique()
         metric_rows = metric_rows[metric_rows.seed.map(points) == points.max()]
+    if kind == "sum":
+        return metric_rows.groupby("seed").value.sum()
     if kind == "max":
         return metric_rows.groupby(["seed", "run"]).value.max().groupby("seed").mean()
     if not option:
@@ -236,9 +250,23 @@ def value_per_seed(
     return is_below.sum().reindex(rows[rows.epoch == snapshot].seed.unique(), fill_value=0.0)
 
 
+def _refuse_mixed_lengths(arm: str, rows: DataFrame) -> None:
+    """Raise ValueError where runs of an arm that differ in nothing else have other epochs."""
+    if "epochs" not in rows:
+        return
+    alike = [c for c in ("seed", "corpus", "model", "method", "gamma", "dialogues") if c in rows]
+    lengths = rows.groupby(alike, dropna=False).epochs.nunique()
+    if (lengths > 1).any():
+        raise ValueError(
+            f"arm {arm}: has runs of {sorted(rows.epochs.unique())} epochs, of one seed"
+        )
+
+
 @dated
 def attack_points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
-    """One row for each gamma and seed: what an attack finds, and the spread of it by chance."""
+    """One row for each gamma and seed: what an attack finds, the spread of it by chance, and how
+    far above chance still counts as at chance. The policy of some corpora misses more than gamma:
+    the margin follows from the share of the attacked secrets that it did miss."""
     rows = select_rows(table, load_terms()["arms"][arm])
     values_by_point = rows[rows.metric == metric].groupby(["gamma", "seed"]).value
     if kind == "exposure":
@@ -246,13 +274,41 @@ def attack_points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFra
     else:
         null = rows[rows.metric == f"{metric}_null"].groupby(["gamma", "seed"]).value.mean()
         points = pd.concat([values_by_point.mean(), null], axis=1)
-    return points.set_axis(["value", "spread"], axis=1).dropna().reset_index()
+    points = points.set_axis(["value", "spread"], axis=1).dropna().reset_index()
+    share = points.gamma.map(share_missed(rows)).fillna(points.gamma)
+    counts_found = metric in OF_ALL
+    margins = [
+        statistics.chance_margin(kind, share_at_gamma if counts_found else None)
+        for share_at_gamma in share
+    ]
+    return points.assign(margin=margins)
+
+
+@dated
+def share_missed(rows: DataFrame) -> Series:
+    """The share of the attacked secrets that the policy missed, for each gamma."""
+    counts = {
+        name: rows[rows.metric == name].groupby("gamma").value.sum()
+        for name in ("n_missed", "n_members")
+    }
+    return counts["n_missed"] / counts["n_members"]
 
 
 @dated
 def _select_arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
     """The rows of each arm of a claim, one or two."""
     return [select_rows(cell, load_terms()["arms"][a]) for a in (claim.left, claim.right) if a]
+
+
+@dated
+def _at_common_miss_rates(claim: Claim, cell: DataFrame) -> DataFrame:
+    """A cell without the points that one of two arms lacks, where both have the same miss rates by
+    their definition and were not run at all of them."""
+    definitions = [load_terms()["arms"][a].get("gamma") for a in (claim.left, claim.right) if a]
+    if "gamma" not in cell or len(definitions) < 2 or definitions[0] != definitions[1]:
+        return cell
+    first, second = ({*arm.gamma} for arm in _select_arms(claim, cell))
+    return cell[cell.gamma.isin(first & second)] if first & second else cell
 
 
 @dated
@@ -368,6 +424,7 @@ def _judge_comparison(
 
     ``values`` are those numbers, by seed: first those of the left arm, then their differences to
     the right arm, their ratios, or the logarithms of these."""
+    cell = _at_common_miss_rates(claim, cell)
     values = value_per_seed(cell, claim.left, metric, claim.at, claim.reduce)
     unit, line, arms, first_look_seeds = (
         "",
@@ -401,6 +458,9 @@ def _judge_comparison(
             judged_worst, why=f"{len(values)} of {runs} runs give a number" * (len(values) < runs)
         )
     if claim.measure == "rate":
+        runs_of_seed = arms[0].groupby("seed").run.nunique()
+        if claim.reduce == "mean" and (runs_of_seed > 1).any():
+            raise ValueError(f"claim {claim.id}: a rate needs one run a seed, or reduce: sum")
         reduction = "sum" if claim.reduce == "sum" else "mean"
         # ``other`` counts the tries, and the metric the hits among them, or their share.
         totals = value_per_seed(cell, claim.left, claim.other, claim.at, reduction)
@@ -447,6 +507,8 @@ def _judge_comparison(
                 seeds_of_interval=len(values),
                 comparable=False,
             )
+    if claim.reduce.startswith("rank"):
+        unit = "rank correlation"
     # One arm, or two: of these, only seeds that both have are paired.
     seeds = [{*arm.seed} for arm in arms]
     values, runs = values.dropna(), len(seeds[0] & seeds[-1])
@@ -479,7 +541,7 @@ def _judge_attack(
     rows = attack_points(cell, claim.left, claim.attack, metric)
     if rows.empty:
         return None
-    first, missed = _seeds_at_first_look(claim, cell), metric not in OF_ALL
+    first = _seeds_at_first_look(claim, cell)
     if claim.measure == "leaks":
         return statistics.judge_leak_everywhere(
             claim.attack,
@@ -487,25 +549,17 @@ def _judge_attack(
             seeds=claim.seeds,
             seeds_at_first_look=first,
             all_seeds=all_seeds,
-            missed=missed,
         )
-    base = [p for _, p in attack_points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
-    p_values = [statistics.leak_p_value(claim.attack, p.value, p.spread) for p in base]
-    works = len(base) * min(p_values, default=1.0) <= statistics.ALPHA
-    signals = [statistics.signal_per_seed(p, len(b)) for p, b in zip(p_values, base, strict=True)]
-    is_idle = bool(base) and all(
-        statistics.is_at_chance(claim.attack, p.value.tolist()) for p in base
-    )
+    unprotected = attack_points(cell, "sgd_missing", claim.attack, metric)
     return statistics.judge_no_leak(
         claim.attack,
         rows,
-        works,
-        idle=is_idle,
+        statistics.attack_works(claim.attack, unprotected),
+        idle=statistics.attack_is_idle(claim.attack, unprotected),
         seeds=claim.seeds,
-        power=max(signals, default=np.nan),
+        power=statistics.attack_power(claim.attack, unprotected),
         seeds_at_first_look=first,
         all_seeds=all_seeds,
-        missed=missed,
     )
 
 
@@ -640,20 +694,59 @@ def _describe_cell(
     runs = giving.drop_duplicates("run")
     costs = cell.drop_duplicates("run").groupby("seed").seconds.sum() if "seconds" in cell else ()
     return {
-        "seeds": runs.seed.nunique(),
+        "seeds": rows.seed.nunique(),
         "hours_a_seed": float(np.mean(costs)) / 3600 if len(costs) else np.nan,
         "source": name,
         "metric": metric,
-        "edition": describe_size(runs, pairs),
+        "edition": describe_size(runs, pairs, _describe_details(claim, cell, metric)),
         "made": "\n".join(load_terms()["made"][t] for t in runs.get("table", pd.Series()).unique()),
         "corpus": ", ".join(sorted(set(runs.corpus))),
         "model": ", ".join(sorted(set(runs.model.dropna()))),
     }
 
 
+def _describe_details(claim: Claim, cell: DataFrame, metric: str) -> list[str]:
+    """What the size of a row needs beside its texts, width and epochs: how many secrets were
+    attacked and missed, or labelled; how many draws of how many texts were trained on; the
+    snapshots that were judged, where they are not the last; and the epsilon of DP-SGD there."""
+    rows = pd.concat(_select_arms(claim, cell))
+    details = []
+    if claim.measure in ("leaks", "calm") and claim.attack != "exposure":
+        secrets_of = {m: rows[rows.metric == m].value for m in ("n_members", "n_missed")}
+        if len(secrets_of["n_members"]):
+            attacked, missed = (format_range(values) for values in secrets_of.values())
+            details.append(f"{attacked} secrets attacked and {missed} of them missed")
+    labelled = rows[rows.metric == "secrets"].value
+    if metric in ("recall", "precision") and len(labelled):
+        details.append(f"{format_range(labelled)} labelled secrets")
+    if "examples" in {*rows.metric}:
+        draws = (rows.steps * rows.batch_size).dropna()
+        examples = rows[rows.metric == "examples"].value
+        details.append(f"{format_range(draws)} draws of {format_range(examples)} texts")
+    if metric.endswith("_fitted"):
+        judged = rows[rows.metric == metric].epoch
+        details.append(f"judged at epoch {format_range(judged)}")
+    for arm, snapshot in ((claim.left, claim.at), (claim.right, claim.right_at)):
+        if load_terms()["arms"].get(arm, {}).get("method") == "dpsgd":
+            epsilons = value_per_seed(cell, arm, "epsilon", snapshot)
+            details += [f"ε = {epsilons.mean():.3g}"] * (len(epsilons) > 0)
+    return list(dict.fromkeys(details))
+
+
+def format_range(values: pd.Series) -> str:
+    """Whole numbers as one, or as the least and the largest."""
+    low, high = (f"{round(end):,}" for end in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"
+
+
 def unit_of_corpus(corpus: str) -> str:
     """What one text of a corpus is: a dialogue, where nothing else is said."""
     return str(load_terms()["units"].get(corpus, "dialogues"))
+
+
+def name_without_version(corpus: str) -> str:
+    """A corpus whatever the version or the cut of its text."""
+    return str(load_terms()["versions"].get(corpus, corpus))
 
 
 def size_of_edition(editions: pd.Series) -> pd.Series:
@@ -662,9 +755,9 @@ def size_of_edition(editions: pd.Series) -> pd.Series:
     return editions.str.extract(rf"^(\d+) (?:{units})")[0].astype(float)
 
 
-def describe_size(runs: DataFrame, pairs: int) -> str:
-    """How large runs are, in words: texts in the unit of their corpus, width, epochs, probes, and
-    the seeds (or ``pairs`` of runs) on which a number is based."""
+def describe_size(runs: DataFrame, pairs: int, details: Iterable[str] = ()) -> str:
+    """How large runs are, in words: texts in the unit of their corpus, width, epochs, probes,
+    further ``details``, and the seeds (or ``pairs`` of runs) on which a number is based."""
     parts = []
     units = sorted({unit_of_corpus(corpus) for corpus in runs.corpus})
     columns = {
@@ -672,8 +765,9 @@ def describe_size(runs: DataFrame, pairs: int) -> str:
         "hidden": "wide",
         "epochs": "epochs",
         "probes": "probes",
+        "others": "other lines",
     }
     for column, name in columns.items():
         sizes = sorted({int(v) for v in runs[column].dropna()}) if column in runs else []
         parts += [f"{', '.join(map(str, sizes))} {name}"] if sizes else []
-    return ", ".join([*parts, f"{pairs} seed{'s'[: pairs != 1]}"])
+    return ", ".join([*parts, *details, f"{pairs} seed{'s'[: pairs != 1]}"])

@@ -2,7 +2,8 @@ r"""Checks that each quote is in its paper: ``python -m crtbook.claims.quotes FO
 
 The papers are not in this repository. Whoever has their texts compares each quote with its paper.
 The result is kept in ``quotes.yml``: the hash of each text, and for each quote its own hash, the
-number of the word at which it begins, and how many words each ellipsis leaves out.
+number of the word at which it begins, its section and the figure, table or statement there, and how
+many words each ellipsis leaves out.
 
 >>> locate_quote("the ε is … small [γ]", "It is said: the $\\epsilon$ is not at all small.")
 (3, [3])
@@ -35,6 +36,14 @@ TEXTS = {
 SYMBOLS = {r"\epsilon": "ε", r"\gamma": "γ", r"\delta": "δ", r"\pi": "π", r"\infty": "∞",
            r"\log": "log", r"\tilde": "", r"\text": "",
            r"\begin{cases}": "", r"\end{cases}": ""}  # fmt: skip
+HEADING = re.compile(r"""#* *\**(?P<number>\d(\.\d)?|[A-Z](\.\d)?)\** +\**[A-Z“"]""")
+"""A heading of a section or an appendix, at the start of its line."""
+LABEL = re.compile(
+    r"[\s*#>-]*((?:Figure|Table|Proposition|Theorem|Definition|Algorithm|Lemma) \d+)"
+)
+"""What a caption or a statement begins with."""
+LONGEST_HEADING, LONGEST_STATEMENT = 130, 9
+"""In characters, and in lines."""
 FARTHEST = 40
 """The most words that an ellipsis may leave out."""
 
@@ -83,6 +92,36 @@ def _locate_parts(
     return None
 
 
+def find_places(text: str) -> list[tuple[str, str]]:
+    """For each word of a text, its section ("5.3", "A.2" or "Abstract"), and the figure, table or
+    statement in whose caption or lines it stands, or an empty string."""
+    places, section, label, lines_since_label = list[tuple[str, str]](), "", "", 0
+    for line in text.splitlines():
+        heading = HEADING.match(line) if len(line) <= LONGEST_HEADING else None
+        if heading or re.fullmatch("#* *abstract", line, re.IGNORECASE):
+            section, label = heading["number"] if heading else "Abstract", ""
+        lines_since_label += 1
+        if labelled := LABEL.match(line):
+            label, lines_since_label = labelled[1], 0
+        current_label = label if lines_since_label < LONGEST_STATEMENT else ""
+        places += [(section, current_label)] * len(split_words(line))
+    return places
+
+
+def is_place_named(where: str, section: str, label: str) -> bool:
+    """Whether ``where`` names the section of a quote, or its figure, table or statement.
+
+    >>> is_place_named("Section 5.3, Figure 4", "5.3", ""), is_place_named("Section 1", "2", "")
+    (True, False)
+    >>> is_place_named("Section 5", "5.3", ""), is_place_named("Figure 4", "5.3", "Figure 4")
+    (False, True)
+    """
+    if section == "Abstract":
+        return "Abstract" in where
+    is_section_named = re.search(rf"(Section|Appendix) {re.escape(section)}(?![.\d])", where)
+    return bool(is_section_named or (label and label in where))
+
+
 def list_quotes() -> Iterator[tuple[str, str, str]]:
     """Every quote of a claim or of a headline: its name, its paper, its words."""
     for claim in load_claims():
@@ -90,6 +129,16 @@ def list_quotes() -> Iterator[tuple[str, str, str]]:
             yield claim.id, claim.paper, claim.quote
     for headline in load_claims_file("headlines"):
         yield f"headline of {headline['paper']}", headline["paper"], headline["quote"]
+
+
+def find_misplaced_claims() -> list[str]:
+    """The claims whose ``where`` does not name the place at which their quote was found."""
+    recorded = load_claims_file("quotes")["quotes"]
+    return [
+        claim.id
+        for claim in load_claims()
+        if claim.quote and not is_place_named(claim.where, *recorded[claim.id]["place"])
+    ]
 
 
 def hash_quote(paper: str, quote: str) -> str:
@@ -105,10 +154,17 @@ def compare_quotes(folder: Path) -> dict[str, Any]:
     if missing := [name for name, location in locations.items() if location is None]:
         raise ValueError(f"quotes that are not in their paper: {', '.join(missing)}")
     marks = {name: hash_quote(paper, quote) for name, paper, quote in list_quotes()}
+    places = {paper: find_places(text) for paper, text in texts.items()}
+    paper_of = {name: paper for name, paper, _ in list_quotes()}
     return {
         "texts": {p: hashlib.sha256(text.encode()).hexdigest() for p, text in texts.items()},
         "quotes": {
-            name: {"of": marks[name], "word": location[0], "left out": location[1]}
+            name: {
+                "of": marks[name],
+                "word": location[0],
+                "place": [*places[paper_of[name]][location[0]]],
+                "left out": location[1],
+            }
             for name, location in locations.items()
             if location is not None
         },

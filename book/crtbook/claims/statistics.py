@@ -26,7 +26,7 @@ verdict (:func:`keep_confirmed`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -156,6 +156,8 @@ class Evidence:
     """Whether it is a calculation or a count, which needs no family."""
     comparable: bool = True
     """Whether the paper's number and ours, or the two arms, can be compared."""
+    first_seeds: int = 0
+    """The number of first seeds that alone can decide the row; 0 where all its seeds do."""
     by_all_seeds: "Evidence | None" = None
     """For a row that was judged by the seeds of its first look: the same test of all its seeds."""
 
@@ -220,6 +222,7 @@ def keep_confirmed(first: Evidence, by_all_seeds: Evidence, *, seeds: int = MIN_
         p_true=1.0,
         p_false=1.0,
         p_worse=1.0,
+        first_seeds=first.first_seeds or first.seeds,
         why="; ".join(filter(None, (first.why, reason))),
     )
 
@@ -464,11 +467,16 @@ def judge_mean(
             where_text += "; in part where it lies above 1"
     gaps = [abs(value - end) for end in line_ends]
     half_width = 0.0 if high is None else high - value
+    reasons = [f"all {len(values)} seeds give the same number, so their spread is unknown"] * equal
+    if side in ("close", "none") and p_false <= ALPHA:
+        is_above = value > line_ends[1]
+        reasons.append(f"it lies {'above' if is_above else 'below'} {line_ends[is_above]:.3g}")
     return Evidence(
         ours=format_interval(value, low, high, unit),
         rule=f"the 95 % interval over {len(values)} seeds must lie {where_text}"
         + _describe_looks(values, seeds_at_first_look),
-        why=f"all {len(values)} seeds give the same number, so their spread is unknown" * equal,
+        why="; ".join(reasons),
+        first_seeds=count_first_seeds(values, seeds_at_first_look),
         value=value,
         low=low,
         high=high,
@@ -490,13 +498,20 @@ def _margins_of_looks(seeds: int, seeds_at_first_look: int) -> tuple[str, ...]:
     return ("fewest", "skewed") if seeds > seeds_at_first_look else ()
 
 
+def count_first_seeds(values: Sequence[float], seeds_at_first_look: int) -> int:
+    """How many of the seeds, the first ones, can alone decide a mean: 0 where all can, as at a
+    first look, or by e-values."""
+    by_e_values = len(values) >= MIN_SEEDS_FOR_REPEATED_LOOKS and is_near_normal(values)
+    return 0 if len(values) <= seeds_at_first_look or by_e_values else seeds_at_first_look
+
+
 def _describe_looks(values: Sequence[float], seeds_at_first_look: int) -> str:
     """How a row that was looked at again is judged, in words."""
     if len(values) <= seeds_at_first_look:
         return ""
-    if len(values) >= MIN_SEEDS_FOR_REPEATED_LOOKS and is_near_normal(values):
-        return "; looked at more than once: by e-values"
-    return f"; looked at more than once: by the first {seeds_at_first_look} seeds"
+    first_seeds = count_first_seeds(values, seeds_at_first_look)
+    judged_by = f"by the first {first_seeds} seeds" if first_seeds else "by e-values"
+    return f"; looked at more than once: {judged_by}"
 
 
 # --- attacks --------------------------------------------------------------------------------------
@@ -510,16 +525,15 @@ Numbers = np.ndarray | pd.Series
 
 
 @dated
-def leak_p_value(kind: str, values: Numbers, spread: Numbers) -> float:
-    """p-value of what an attack finds at one point, if nothing was learned. ``values`` has, for
-    each seed, a mean exposure or an accuracy; ``spread`` is the number of canaries, or the
-    deviation that the attack has when the sides are exchanged."""
-    if kind == "exposure":  # a sum of exponentials: Gamma's law
-        return float(
-            special.gammaincc(spread.sum(), float((values * spread).sum()) / CHANCE_EXPOSURE_BITS)
-        )
-    error = float(np.sqrt(np.square(spread).sum())) / len(values)
-    return float(special.ndtr(-(values.mean() - 0.5) / error)) if error else 1.0
+def leak_p_value(kind: str, values: Numbers, spread: Numbers, margin: float = 0.0) -> float:
+    """p-value of what an attack finds at one point, if it finds at most ``margin`` more than
+    chance. ``values`` has, for each seed, a mean exposure or an accuracy; ``spread`` is the number
+    of canaries, or the deviation that the attack has when the sides are exchanged."""
+    if kind == "exposure":  # a sum of exponentials, each longer by the margin: Gamma's law
+        total_bits = max(0.0, float(((values - margin) * spread).sum()))
+        return float(special.gammaincc(spread.sum(), total_bits / CHANCE_EXPOSURE_BITS))
+    error = _error_by_chance(spread)
+    return float(special.ndtr(-(values.mean() - 0.5 - margin) / error)) if error else 1.0
 
 
 def signal_per_seed(p: float, seeds: int) -> float:
@@ -528,41 +542,69 @@ def signal_per_seed(p: float, seeds: int) -> float:
 
 
 @dated
-def chance_margin(kind: str, gamma: float, *, missed: bool = True) -> float:
-    """How far above chance still counts as at chance. For all secrets, not only the ``missed``, it
-    is a share of what an attack could gain: 1 / (2 - gamma), less one half.
+def chance_margin(kind: str, share_missed: float | None = None) -> float:
+    """How far above chance still counts as at chance. An accuracy over all secrets, of which the
+    policy missed the share ``share_missed``, has a share of what an attack could gain:
+    1 / (2 - share), less one half.
 
-    >>> [round(chance_margin("accuracy", gamma, missed=False), 4) for gamma in (0.5, 0.1)]
+    >>> [round(chance_margin("accuracy", share), 4) for share in (0.5, 0.1)]
     [0.02, 0.0032]
+    >>> chance_margin("accuracy")  # over missed secrets only
+    0.02
     """
-    if missed or kind != "accuracy" or not gamma:
+    if kind != "accuracy" or not share_missed:
         return MARGINS_ABOVE_CHANCE[kind]
-    return MARGIN_SHARE_OF_GAIN * (1 / (2 - gamma) - 0.5)
+    return MARGIN_SHARE_OF_GAIN * (1 / (2 - share_missed) - 0.5)
 
 
 @dated
-def is_at_chance(kind: str, values: Sequence[float]) -> bool:
-    """Whether a mean over seeds is shown to be within the margin of chance."""
-    line = chance_level(kind) + MARGINS_ABOVE_CHANCE[kind]
-    return len(values) >= MIN_SEEDS and mean_above_p_value([-x for x in values], -line) <= ALPHA
+def attack_works(kind: str, points: DataFrame) -> bool:
+    """Whether an attack finds more than the margin at one of these points, of models that protect
+    nothing: else it says nothing about one that does."""
+    p_values = [leak_p_value(kind, p.value, p.spread, p.margin.max()) for p in _by_gamma(points)]
+    return len(p_values) * min(p_values, default=1.0) <= ALPHA
+
+
+@dated
+def attack_is_idle(kind: str, points: DataFrame) -> bool:
+    """Whether an attack is shown to be at chance, within the margin, at each of these points, of
+    models that protect nothing."""
+    return not points.empty and all(
+        len(p) >= MIN_SEEDS
+        and mean_above_p_value((-p.value).tolist(), -chance_level(kind) - p.margin.max()) <= ALPHA
+        for p in _by_gamma(points)
+    )
+
+
+def attack_power(kind: str, points: DataFrame) -> tuple[float, float]:
+    """What one seed adds to the evidence that an attack works, in standard deviations of one seed:
+    at the best of these points, and at the better end of its interval; NaN without points."""
+    signals = [(math.nan, math.nan)]
+    for p in _by_gamma(points):
+        p_value = leak_p_value(kind, p.value, p.spread, p.margin.max())
+        ends = (p_value, float(special.ndtr(special.ndtri(p_value) - 1.96)))
+        observed, better = (signal_per_seed(end, len(p)) for end in ends)
+        signals.append((observed, better))
+    return max(signals, key=lambda signal: np.nan_to_num(signal[1], nan=-1.0))
+
+
+@dated
+def _by_gamma(points: DataFrame) -> list[DataFrame]:
+    return [p for _, p in points.groupby("gamma")]
 
 
 @dated
 def _select_points_with_enough_seeds(
-    kind: str, points: DataFrame, seeds: int
-) -> tuple[dict[Any, DataFrame], list[float], list[str]]:
-    """The points that have enough seeds, their p-values, and in words how many do not."""
+    points: DataFrame, seeds: int
+) -> tuple[dict[Any, DataFrame], list[str]]:
+    """The points that have enough seeds, by their miss rate, and in words how many do not."""
     points_by_gamma = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
     short_points = points.gamma.nunique() - len(points_by_gamma)
     sentence = (
         f"{short_points} of {short_points + len(points_by_gamma)} points have fewer than "
         f"{seeds} seeds"
     )
-    return (
-        points_by_gamma,
-        [leak_p_value(kind, p.value, p.spread) for p in points_by_gamma.values()],
-        [sentence] * bool(short_points),
-    )
+    return points_by_gamma, [sentence] * bool(short_points)
 
 
 @dated
@@ -578,59 +620,72 @@ def judge_leak_everywhere(
     seeds: int = MIN_SEEDS,
     seeds_at_first_look: int = MAX_SEEDS,
     all_seeds: bool = False,
-    missed: bool = True,
 ) -> Evidence:
-    """Judge the claim that an attack finds something at each point. ``points`` has gamma, seed,
-    value and spread, as for :func:`leak_p_value`. The claim differs where a point is shown to be at
-    chance, within the margin, and is right in part where another one is shown to be above
-    chance."""
+    """Judge the claim that an attack finds something at each point, and over all points more than
+    the margin. ``points`` has gamma, seed, value and spread, as for :func:`leak_p_value`, and
+    margin. The claim differs where a point is shown to be at chance, within the margin, and is
+    right in part where another one is shown to be above chance."""
     first_look_points = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
-    points_by_gamma, p_values, short_notes = _select_points_with_enough_seeds(
-        kind, first_look_points, seeds
-    )
-    lines, k = (
-        {g: chance_level(kind) + chance_margin(kind, g, missed=missed) for g in points_by_gamma},
-        len(points_by_gamma),
-    )
+    points_by_gamma, short_notes = _select_points_with_enough_seeds(first_look_points, seeds)
+    p_values = [leak_p_value(kind, p.value, p.spread) for p in points_by_gamma.values()]
+    p_over_all = _leak_p_value_over_all(kind, points_by_gamma.values())
+    k = len(points_by_gamma)
+    lines = {g: chance_level(kind) + float(p.margin.max()) for g, p in points_by_gamma.items()}
     p_at_chance = {
         g: min(1.0, k * mean_above_p_value((-p.value).tolist(), -lines[g]))
         for g, p in points_by_gamma.items()
     }
     p_false = min(p_at_chance.values(), default=1.0)
     fewest = int(first_look_points.groupby("gamma").seed.nunique().min())
-    above_chance = [
-        signal_per_seed(p, len(e)) for p, e in zip(p_values, points_by_gamma.values(), strict=True)
+    signals = [
+        signal_per_seed(max(p, p_over_all), len(e))
+        for p, e in zip(p_values, points_by_gamma.values(), strict=True)
     ]
     below_line = [
         _distance_in_deviations(lines[g] - p.value.mean(), p.value.tolist())
         for g, p in points_by_gamma.items()
     ]
-    better = [signal_per_seed(special.ndtr(special.ndtri(p) - 1.96), len(e))
+    better = [signal_per_seed(special.ndtr(special.ndtri(max(p, p_over_all)) - 1.96), len(e))
               for p, e in zip(p_values, points_by_gamma.values(), strict=True)]  # fmt: skip
+    looked_again = points.seed.nunique() > seeds_at_first_look
+    judged_seeds = f"the first {fewest} of {points.seed.nunique()}" if looked_again else f"{fewest}"
     return Evidence(
-        **_describe_points(kind, points, "idxmin"),
-        rule=f"every point must be above chance (its law, over {fewest} seeds)",
+        **_describe_points(kind, points, "idxmin", by_law=True),
+        rule=f"every point must be above chance, and their mean by more than"
+        f" {_describe_margin(points)} (the law of chance, over {judged_seeds} seeds)",
         why="; ".join(
             [
                 *short_notes,
                 *(f"at chance at γ = {g:g}" for g, p in p_at_chance.items() if p <= ALPHA),
             ]
         ),
-        deviations_to_line=max(min(above_chance, default=0.0), max(below_line, default=0.0)),
+        deviations_to_line=max(min(signals, default=0.0), max(below_line, default=0.0)),
         most_deviations_to_line=max(min(better, default=0.0), max(below_line, default=0.0)),
-        p_true=1.0 if short_notes else max(p_values),
+        p_true=1.0 if short_notes else max(p_over_all, *p_values),
         p_false=p_false,
         p_nowhere=min([1.0, *(k * p for p in p_values)]),
         seeds=fewest if short_notes and p_false > ALPHA else seeds,
-        margins=_margins_of_chance(kind, points, seeds_at_first_look, missed=missed),
+        first_seeds=fewest if looked_again else 0,
+        margins=_margins_of_chance(kind, points, seeds_at_first_look),
     )
+
+
+@dated
+def _leak_p_value_over_all(kind: str, points_by_gamma: Iterable[DataFrame]) -> float:
+    """p-value of what an attack finds over all points, if it finds at most their mean margin more
+    than chance. The points of a seed may deviate together, so they count as one."""
+    points = [*points_by_gamma]
+    if not points:
+        return 1.0
+    per_seed = pd.concat(points).groupby("seed")[["value", "spread", "margin"]].mean()
+    return leak_p_value(kind, per_seed.value, per_seed.spread, per_seed.margin.mean())
 
 
 @dated
 def judge_no_leak(
     kind: str, points: DataFrame, works: bool, *, idle: bool = False, seeds: int = MIN_SEEDS,
-    power: float = math.nan, seeds_at_first_look: int = MAX_SEEDS, all_seeds: bool = False,
-    missed: bool = True,
+    power: tuple[float, float] = (math.nan, math.nan), seeds_at_first_look: int = MAX_SEEDS,
+    all_seeds: bool = False,
 ) -> Evidence:  # fmt: skip
     """Judge the claim that an attack which ``works`` elsewhere finds nothing: equivalence with
     chance, for each seed's mean over all points. It differs where a point is above its margin, or
@@ -638,19 +693,15 @@ def judge_no_leak(
     where a point is above chance by its law, or the means are, and none is shown to be above the
     margin. An attack that is ``idle``, at chance even without
     protection, compares nothing; for one that is neither, ``power`` is what a seed adds to its
-    signal there."""
+    signal there (:func:`attack_power`)."""
     first_look_points = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
     gamma_values = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
-    point_margins = [
-        chance_margin(kind, float(g), missed=missed) for g in gamma_values.columns.to_numpy(float)
-    ]
+    margin_by_gamma = points.groupby("gamma").margin.max()
     line, seed_means = (
-        chance_level(kind) + float(np.mean(point_margins)),
+        chance_level(kind) + float(margin_by_gamma[gamma_values.columns].mean()),
         gamma_values.mean(axis=1).tolist(),
     )
-    points_by_gamma, p_values, short_notes = _select_points_with_enough_seeds(
-        kind, first_look_points, seeds
-    )
+    points_by_gamma, short_notes = _select_points_with_enough_seeds(first_look_points, seeds)
 
     def beyond(values: list[float], end: float) -> float:
         return _p_value_for_looks(values, end, seeds_at_first_look, all_seeds=all_seeds)
@@ -659,28 +710,27 @@ def judge_no_leak(
         p_of_means = beyond(seed_means, end) if len(seed_means) >= seeds else 1.0
         return min([1.0, 2 * p_of_means, *(2 * len(p_of_points) * p for p in p_of_points)])
 
+    above_chance = [leak_p_value(kind, p.value, p.spread) for p in points_by_gamma.values()]
     above_margin = [
-        mean_above_p_value(
-            p.value.tolist(), chance_level(kind) + chance_margin(kind, float(g), missed=missed)
-        )
+        mean_above_p_value(p.value.tolist(), chance_level(kind) + margin_by_gamma[g])
         for g, p in points_by_gamma.items()
     ]
-    p_above_chance = combine_p_values(p_values, chance_level(kind))
+    p_above_chance = combine_p_values(above_chance, chance_level(kind))
     p_above_margin = combine_p_values(above_margin, line)
     p_true = beyond([-x for x in seed_means], -line) if works else 1.0
     reason = "is at chance on non-private training, too"
-    reason = reason if idle else "finds nothing on non-private training either"
-    reasons = [] if works else [f"the attack {reason}"]
+    reason = reason if idle else "is not shown to find more on non-private training either"
+    reasons = [] if works and not idle else [f"the attack {reason}"]
     leaks = p_above_chance <= ALPHA
     value, _, high = confidence_interval(seed_means)
     gap, half_ = abs(line - value), 0.0 if high is None else high - value
     has_means = works and bool(seed_means)
     return Evidence(
         **_describe_points(kind, points, "idxmax"),
-        rule=f"over all points at most {_describe_margin(point_margins, gamma_values.columns)}"
+        rule=f"over all points at most {_describe_margin(points)}"
         f" above chance (the means of {len(seed_means)} seeds), neither the means nor any point may"
-        " be above chance, and the attack must work on non-private training; it differs where a"
-        f" point or the means are above the margin"
+        " be above chance, and the attack must find more than the margin on non-private training;"
+        f" it differs where a point or the means are above the margin"
         f"{_describe_looks(seed_means, seeds_at_first_look)}",
         why="; ".join([*reasons, *short_notes]),
         p_true=p_true,
@@ -688,22 +738,26 @@ def judge_no_leak(
         p_worse=p_above_chance,
         worse_is_part=True,
         seeds=max(len(gamma_values), seeds if leaks else 0),
-        deviations_to_line=_distance_in_deviations(gap, seed_means) if has_means else power,
+        first_seeds=count_first_seeds(seed_means, seeds_at_first_look),
+        deviations_to_line=_distance_in_deviations(gap, seed_means) if has_means else power[0],
         most_deviations_to_line=_distance_in_deviations(gap + half_, seed_means)
         if has_means
-        else power,
-        comparable=works or not idle or leaks,
-        margins=_margins_of_chance(kind, points, seeds_at_first_look, missed=missed),
+        else power[1],
+        comparable=not idle or leaks,
+        margins=_margins_of_chance(kind, points, seeds_at_first_look),
     )
 
 
-def _describe_margin(margins: Sequence[float], gammas: Any) -> str:
+def _describe_margin(points: DataFrame) -> str:
     """The mean of the margins of some points, with the least and the largest where they differ."""
-    mean = f"{float(np.mean(margins)):.2g}"
-    if len({*margins}) < 2:
+    margin_by_gamma = points.groupby("gamma").margin.max()
+    mean = f"{margin_by_gamma.mean():.2g}"
+    if margin_by_gamma.nunique() < 2:
         return mean
-    end_indices = (int(np.argmin(margins)), int(np.argmax(margins)))
-    smallest, largest = (f"{margins[k]:.2g} at γ = {float(gammas[k]):g}" for k in end_indices)
+    ordered = [*margin_by_gamma.sort_values().items()]
+    smallest, largest = (
+        f"{margin:.2g} at γ = {gamma:g}" for gamma, margin in (ordered[0], ordered[-1])
+    )
     return f"{mean} (a point: from {smallest} to {largest})"
 
 
@@ -715,27 +769,38 @@ def describe_excess(evidence: Evidence) -> list[str]:
     return [f"{excess} (p = {p:.1g})" for excess, p in p_by_excess.items() if p <= ALPHA]
 
 
-def _margins_of_chance(
-    kind: str, points: DataFrame, seeds_at_first_look: int, *, missed: bool
-) -> tuple[str, ...]:
+def _margins_of_chance(kind: str, points: DataFrame, seeds_at_first_look: int) -> tuple[str, ...]:
     """The names of the margins that define chance."""
-    gain = ("gain",) if kind == "accuracy" and not missed and points.gamma.any() else ()
-    return (kind, *gain, *_margins_of_looks(points.seed.nunique(), seeds_at_first_look))
+    of_gain = ("gain",) if (points.margin != MARGINS_ABOVE_CHANCE[kind]).any() else ()
+    return (kind, *of_gain, *_margins_of_looks(points.seed.nunique(), seeds_at_first_look))
 
 
-def _describe_points(kind: str, points: DataFrame, end: str) -> dict[str, Any]:
-    """The range of the points in words, and the interval of the least or the largest."""
+def _describe_points(
+    kind: str, points: DataFrame, end: str, *, by_law: bool = False
+) -> dict[str, Any]:
+    """The range of the points in words, and the interval of the least or the largest: Student's
+    over seeds; for an accuracy that is judged ``by_law``, that of the law of chance."""
     means = points.groupby("gamma").value.mean()
     end_points = points[points.gamma == getattr(means, end)()]
     range_text = f"{means.min():.3g}" + (f" to {means.max():.3g}" if len(means) > 1 else "")
     unit = "bits, the mean canary" if kind == "exposure" else "right guesses"
     number = f"{len(means)} point{'s'[: len(means) > 1]}"
     text = f"{range_text} {unit} (chance: {chance_level(kind):.3g}), {number}"
+    value, low, high = confidence_interval(end_points.value.tolist())
+    if by_law and kind != "exposure":
+        half_width = 1.96 * _error_by_chance(end_points.spread)
+        low, high = value - half_width, value + half_width
     return {
         "ours": text,
         "seeds_of_interval": end_points.seed.nunique(),
-        **dict(zip(INTERVAL, confidence_interval(end_points.value.tolist()), strict=True)),
+        **dict(zip(INTERVAL, (value, low, high), strict=True)),
     }
+
+
+@dated
+def _error_by_chance(spread: Numbers) -> float:
+    """The standard deviation of a mean over seeds, from the deviation of each by chance."""
+    return float(np.sqrt(np.square(spread).sum())) / len(spread)
 
 
 # --- counts and calculations ----------------------------------------------------------------------
@@ -825,21 +890,27 @@ def judge_worst_case(
 
 
 @dated
-def judge_calculation(value: float, sentence: str, *, side: str, line: float | str) -> Evidence:
+def judge_calculation(
+    value: float | tuple[float, float], sentence: str, *, side: str, line: float | str
+) -> Evidence:
     """Judge a claim that a calculation confirms or refutes: its value is at "most" or at "least"
-    the ``line``, or "rounds" to what is printed."""
+    the ``line``, or "rounds" to what is printed. A value that is only known to lie between two
+    numbers decides where both give the same answer."""
+    low, high = value if isinstance(value, tuple) else (value, value)
     if side == "rounds":
         digits = -int(Decimal(str(line)).as_tuple().exponent)
-        is_right = f"{value:.{max(digits, 0)}f}" == str(line)
+        are_right = [f"{end:.{max(digits, 0)}f}" == str(line) for end in (low, high)]
         rule = f"must round to the printed {line}"
     else:
-        is_right = value <= float(line) if side == "most" else value >= float(line)
+        are_right = [end <= float(line) if side == "most" else end >= float(line)
+                     for end in (low, high)]  # fmt: skip
         rule = f"must be at {side} {float(line):g}"
     return Evidence(
         ours=sentence or f"{value:.4g}",
         rule=rule,
-        value=value,
-        p_true=float(not is_right),
-        p_false=float(is_right),
+        value=low if low == high else None,
+        why="" if low == high else "it is known to lie between these two numbers only",
+        p_true=float(not all(are_right)),
+        p_false=float(any(are_right)),
         exact=True,
     )

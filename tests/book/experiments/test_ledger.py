@@ -128,13 +128,22 @@ def test_a_function_that_judges_otherwise_gets_the_date_of_the_day(monkeypatch):
 
 def test_an_edition_is_no_older_than_the_day_on_which_claims_read_it(monkeypatch):
     """A new edition dates its own rows alone: the rule of the others stays as it was."""
-    lstm, since = CLAIMS["crt-f2-lstm"], load_claims_file("rules")["editions"]
+    lstm, rules = CLAIMS["crt-f2-lstm"], load_claims_file("rules")
+    old = {
+        kind: {name: rule | {"since": "2026-11-23"} for name, rule in kept.items()}
+        for kind, kept in rules.items()
+    }
+    old["editions"]["tenth"]["since"] = "2026-11-30"
+    files = {"rules": old}
+    monkeypatch.setattr(
+        ledger, "load_claims_file", lambda name: files.get(name) or load_claims_file(name)
+    )
     runs = measures.load_sources()["settled"]
     by_edition = {
         edition: ledger.judge_claims([lstm], {edition: runs}).since.max()
         for edition in ("settled", "tenth")
     }
-    assert by_edition["settled"] < by_edition["tenth"] == since["tenth"]["since"]
+    assert by_edition == {"settled": "2026-11-23", "tenth": "2026-11-30"}
     monkeypatch.setattr(ledger, "EDITIONS", (*ledger.EDITIONS, "smollm2"))
     assert ledger.date_rules("today")["editions"]["smollm2"]["since"] == "today"
     narrowed = lstm.model_copy(update={"tables": ("settled",)})
@@ -167,8 +176,10 @@ DESCRIBE = {
     "confidence_half_width", "_describe_looks", "_margins_of_looks", "_margins_of_chance",
     "_describe_points", "_describe_margin", "_distance_in_deviations", "signal_per_seed",
     "seeds_needed", "correct_in_family", "unit_of_corpus", "size_of_edition", "describe_excess",
+    "_describe_details", "format_range", "count_first_seeds", "attack_power",
+    "_refuse_mixed_lengths",
 }  # fmt: skip
-"""Functions that put a row in words, or say how many seeds it would need."""
+"""Functions that put a row in words, say how many seeds it would need, or refuse."""
 
 
 def test_whatever_runs_while_a_row_is_judged_has_a_date():
@@ -225,6 +236,28 @@ def test_every_quote_stands_in_its_paper():
     assert quotes.compare_quotes(Path(os.environ["CRTLIB_PAPERS"])) == load_claims_file("quotes")
 
 
+def test_a_claim_names_the_place_of_its_quote():
+    assert quotes.find_misplaced_claims() == []
+
+
+def test_a_place_is_a_section_or_what_a_caption_names():
+    text = """ABSTRACT
+    so
+## 1 Introduction
+1. One thing is said.
+2 Background
+## 5.3 Attacks
+words
+Figure 4: more words
+
+A.2 Proofs
+last"""
+    places = [place for place in quotes.find_places(text) if place[0]]
+    assert places[1] == ("Abstract", "") and ("1", "") in places and ("2", "") in places
+    assert ("5.3", "") in places and ("5.3", "Figure 4") in places and places[-1] == ("A.2", "")
+    assert len(quotes.find_places(text)) == len(quotes.split_words(text))
+
+
 @pytest.mark.parametrize(
     ("quote", "found"),
     [
@@ -262,9 +295,12 @@ def test_no_verdict_rests_on_one_seed_or_on_a_pool_of_corpora(table):
         ("crt-dedup-alone", {"agrees", statistics.OPEN}),  # stood there inverted
         ("rep-threshold-3", {statistics.OPEN}),  # 13 and 4 sequences to begin with
         ("rep-threshold-8", {statistics.INCOMPARABLE}),  # "many" was taken for half
-        ("rep-el-small", {statistics.OPEN}),  # took the last snapshot for the first
+        (
+            "rep-el-small",
+            {statistics.UNDECIDABLE},
+        ),  # a level of another corpus, at no snapshot of ours
         ("rep-el-unrelated", {statistics.OPEN}),  # took absence of evidence for equality
-        ("rep-rare", {"agrees"}),  # the sentence was cut before "present in the vocabulary"
+        ("rep-rare", {statistics.CONSTRUCTION}),  # our simulator's names decide it
         ("rep-f5-epoch-2", {statistics.INCOMPARABLE}),  # 70 updates for 16,100
         ("rep-t2-public", {"agrees"}),  # "can predict" was asked of every run
         ("hush-renyi", {"agrees"}),  # the sentence was cut before "of [2]"
@@ -272,11 +308,11 @@ def test_no_verdict_rests_on_one_seed_or_on_a_pool_of_corpora(table):
         ("hush-memory", {"agrees", statistics.OPEN}),  # was read from the smaller of two tables
         ("ours-memory-more", {"agrees", statistics.OPEN}),
         ("hush-loss", {statistics.OPEN, statistics.DIFFERS}),  # "minimal" was judged on one side
-        ("rep-f5-fit", {"agrees", statistics.OPEN}),  # was read after it had been overfitted
+        ("rep-f5-fit", {"differs", statistics.OPEN}),  # was read before it had been overfitted
         ("crt-a4-labels", {statistics.REMARK}),  # no 200 labels could meet it
         ("ours-noisy-learns", {statistics.DIFFERS}),  # was not asked
         ("crt-a4-pi", {statistics.INCOMPARABLE}),  # another model's recall
-        ("crt-f2-epsilon", {statistics.OPEN, statistics.AGREES}),  # decided with 1,000 dialogues
+        ("crt-f2-epsilon", {statistics.OPEN}),  # an LSTM answered for GPT
         ("ours-named", {"agrees"}),
         ("ours-policy-dedup", {"agrees", statistics.OPEN}),
     ],
@@ -338,7 +374,7 @@ def test_an_erratum_has_no_id():
 
 def test_the_errata_have_a_calculation_or_a_reason():
     table = ledger.tabulate_errata()
-    assert len(table) == len(load_claims_file("errata")) >= 20
+    assert len(table) == len(load_claims_file("errata")) >= 17
     assert (table.calculation.str.len() > 3).all()
     assert "cannot be told" in table.so[table.printed.str.contains("one extraction")].iloc[0]
 
@@ -346,7 +382,8 @@ def test_the_errata_have_a_calculation_or_a_reason():
 def test_the_run_that_an_open_row_names_holds_its_cell_with_more_seeds(table):
     """Where it is a sweep for more seeds: nobody can be sent to a run that is recorded already, or
     that trains another corpus or model."""
-    rows = table[table.run.str.match(r"crtbook sweep .* --set seeds=\d+$")]
+    is_measured = table.edition != "exact"
+    rows = table[is_measured & table.run.str.match(r"crtbook sweep .* --set seeds=\d+$")]
     assert len(rows) > 40
     found = {}
     for row in rows.itertuples():
@@ -495,10 +532,11 @@ def test_a_figure_is_at_the_papers_size_only_with_its_dialogues_width_epochs_and
     assert "0 of 2 points have 3 seeds" in seeds
 
 
-def test_a_row_is_told_whole_by_its_id():
+def test_a_row_is_told_whole_by_its_id(table):
     """Sentence, number, rule, source and command; a name that is none is refused in one line."""
-    claims(row="crt-f2-epsilon.1")  # its rule is of this week
-    told = page.format_rows_in_full(ledger.load_ledger().query("id == 'crt-f2-epsilon.1'"))
+    row = of(table, "crt-f2-epsilon").query("source.str.startswith('laptop')").iloc[0]
+    claims(row=row.id)
+    told = page.format_rows_in_full(ledger.load_ledger().query("id == @row.id"))
     for part in ("much lower ε", "times, over words", "must lie above 1", "laptop: valid_ppl_words",
                  "--set epsilon=0.7", "utility", "since"):  # fmt: skip
         assert part in told, part
