@@ -48,13 +48,11 @@ def select_cells(headline: Mapping[str, Any], table: DataFrame) -> DataFrame:
     return rows.assign(size=size).sort_values("size", ascending=False, kind="stable")
 
 
-def select_largest_cells(rows: DataFrame) -> DataFrame:
-    """Of the cells of a headline that have an interval, the largest of each corpus and model,
-    whatever its verdict; none where these are of fewer than ``FEWEST`` corpora. Smaller cells of
-    one corpus, or another version of its text, say little about a new corpus."""
-    versions = rows.corpus.map(measures.name_without_version)
-    largest = rows[rows.low.notna()].assign(text=versions).drop_duplicates(["text", "model"])
-    return largest if largest.text.nunique() >= FEWEST else largest.iloc[:0]
+def select_largest_cells(cells: DataFrame) -> DataFrame:
+    """Of the cells of a headline the largest of each corpus and model, whatever its verdict.
+    Smaller cells of a corpus, or of another version of its text, say little more."""
+    texts = cells.corpus.map(measures.name_without_version)
+    return cells.assign(text=texts).drop_duplicates(["text", "model"])
 
 
 def check_robustness(
@@ -78,7 +76,9 @@ def name_cell(row: Mapping[Any, Any]) -> str:
     """A cell for people: its corpus, its model and its size."""
     size = str(row["edition"]).partition(",")[0]
     size = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", size)
-    return f"{corpus_name(row['corpus'])}, {model_name(row['model'])}, {size}"
+    model, _, width = str(row["model"]).partition(" ")
+    model = f"{model_name(model)} {width} wide" if width else model_name(model)
+    return f"{corpus_name(row['corpus'])}, {model}, {size}"
 
 
 def describe_robustness(verdict: str, analyses: Sequence[tuple[str, str]]) -> str:
@@ -155,7 +155,13 @@ def make_box(
     to_axis = np.log if is_ratio else np.asarray
     values = to_axis(cells.value.to_numpy(float))
     largest = select_largest_cells(cells)
-    prediction = predict_new_cell(values[cells.id.isin(largest.id).to_numpy()].tolist())
+    is_largest = cells.id.isin(largest.id)
+    with_interval = largest[largest.low.notna()]
+    prediction = (
+        predict_new_cell(values[cells.id.isin(with_interval.id).to_numpy()].tolist())
+        if with_interval.text.nunique() >= FEWEST
+        else None
+    )
     paper_number = headline["paper_number"]
     claims_by_id = {claim.id: claim for claim in load_claims()}
     claim = claims_by_id[next(iter(headline["claims"]))]
@@ -195,6 +201,7 @@ def make_box(
                 "told": text}  # fmt: skip
 
     rows = [make_row("the paper", float(paper_number), (), "paper")] if paper_number else []
+    rows_of_cells = []
     for cell, value, is_least in zip(cells.to_dict("records"), values, is_endless, strict=True):
         bounds = np.array([cell["low"], cell["high"]], dtype=float)
         interval = () if np.isnan(bounds).any() else tuple(to_axis(bounds))
@@ -202,23 +209,27 @@ def make_box(
         note = describe_note(cell, claims_by_id) if is_decided else cell["why"]
         row = make_row(name_cell(cell), float(value), interval, cell["verdict"], note,
                        is_least=bool(is_least))  # fmt: skip
-        rows.append(row)
+        rows_of_cells.append(row)
+    rows += [row for row, shown in zip(rows_of_cells, is_largest, strict=True) if shown]
+    smaller = [row for row, shown in zip(rows_of_cells, is_largest, strict=True) if not shown]
     if prediction:
-        name = "another corpus or model, in 95 of 100 cases, by the largest cell of each above"
+        name = "another corpus or model, in 95 of 100 cases"
         rows.append(make_row(name, prediction[0], prediction[1:], "next"))
     cells_with_a_run = cells[cells.run != ""]
     next_runs = map(ledger.format_run, cells_with_a_run.run, cells_with_a_run.hours)
-    cell_names = map(name_cell, cells.to_dict("records"))
+    cell_names = [*map(name_cell, cells.to_dict("records"))]
     return {
         "paper": headline["paper"],
         "quote": headline["quote"],
         "axis": headline["axis"],
         "rows": rows,
+        "smaller": smaller,
         "band": [place(end) for end in band],
         "line": f"{'above' if is_above else 'below'} {format_number(line)}",
         "since": cells.since.max(),
         "few": "" if prediction else TOO_FEW_CORPORA,
         "words": _describe_three_kinds(headline, table, cells),
+        "kept": _count_kept(cells, [robustness.get(name, ()) for name in cell_names]),
         "robust": [
             f"{name}: {describe_robustness(verdict, robustness[name])}"
             for name, verdict in zip(cell_names, cells.verdict, strict=True)
@@ -227,6 +238,16 @@ def make_box(
         "change": next(iter(next_runs), ledger.price_of_run(headline["run"])),
         "first": str(cells.id.iloc[0]),
     }
+
+
+def _count_kept(cells: DataFrame, analyses: Sequence[Sequence[tuple[str, str]]]) -> str:
+    """In how many of all other analyses a cell keeps its verdict."""
+    kept = [
+        other_verdict == verdict
+        for verdict, analyses_of_cell in zip(cells.verdict, analyses, strict=True)
+        for _, other_verdict in analyses_of_cell
+    ]
+    return f"{sum(kept)} of {len(kept)}"
 
 
 def describe_note(cell: Mapping[Any, Any], claims_by_id: Mapping[str, Claim]) -> str:
