@@ -9,7 +9,9 @@ import __future__
 
 import argparse
 import ast
+import builtins
 import contextlib
+import dis
 import importlib
 import inspect
 import io
@@ -20,6 +22,7 @@ import sys
 import textwrap
 from importlib import resources
 from pathlib import Path
+from types import CodeType
 
 import jinja2
 import pytest
@@ -66,6 +69,20 @@ def altered(fault):
     names = {}
     exec(compile(tree, fault.target, "exec", flags, dont_inherit=True), honest.__globals__, names)
     return names[name]
+
+
+def unknown_names(fault):
+    """The names of a faulty function that neither it nor its module has, such as a variable that
+    was renamed: it would end in a NameError, which no guard counts as caught."""
+    known = {*vars(builtins), *function(fault.target).__globals__}
+    return _global_names(altered(fault).__code__) - known
+
+
+def _global_names(code):
+    """The names that a function, and those within it, look up in their module."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    inner = (_global_names(part) for part in code.co_consts if isinstance(part, CodeType))
+    return names.union(*inner)
 
 
 def altered_text(fault):

@@ -59,7 +59,7 @@ NOT_COVERED = (
     (
         "a private n as divisor",
         "confide.training.study_of_text:choose_hyperparameters_by_size",
-        "normaliser=max(1.0, q * count)",
+        "normaliser=max(1.0, probability * count)",
         "normaliser=sum(len(p.text) for p in prepared.prepared.private)",
     ),
     (
@@ -228,7 +228,7 @@ MIXED = (
     ("a message is clipped by the norms of its batch", "training.gradient_entries:clip_factors",
      "norms.clamp_min(", "norms.mean().expand_as(norms).clamp_min("),
     ("a model is not tried with a long text", "training.probe:refuse_mixing",
-     "longest > max(SHORT_TEXT_TOKENS)", "False"),
+     "longest_tokens > max(SHORT_TEXT_TOKENS)", "False"),
 )  # fmt: skip
 """What a model makes of a message depends on the others of its batch."""
 LEAKS = [

@@ -3,14 +3,14 @@ itself."""
 
 import pytest
 
-from tests.faults.__main__ import altered
+from tests.faults.__main__ import altered, unknown_names
 from tests.neighbours import __main__ as neighbours
 
 
 @pytest.mark.parametrize("leak", neighbours.LEAKS, ids=lambda leak: leak.name)
 def test_a_leak_can_be_planted(leak):
     """``make neighbours`` plants them, and demands that each is found."""
-    assert altered(leak)
+    assert altered(leak) and unknown_names(leak) == set()
 
 
 @pytest.mark.parametrize(
