@@ -92,7 +92,7 @@ def test_there_is_no_plan_where_one_message_decides_about_others(tmp_path, run, 
     """Of a folder of which "screen" says that nothing trained on it has a certificate that of a
     plan held: "guessed with a chance of at most 0.1"."""
     if likeness == "near":
-        pytest.importorskip("datasketch")
+        pytest.importorskip("datasketch", reason="the package datasketch is not installed")
     path = write_talks(tmp_path / "c.jsonl", ["my code is ZQ000001 , thank you", "good morning"])
     words = ["--policy", "cautious", "--dedup-by", likeness, "--out", tmp_path / "s"]
     assert run("screen", path, *words)[0] == 0

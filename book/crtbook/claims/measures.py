@@ -426,12 +426,9 @@ def _judge_comparison(
     the right arm, their ratios, or the logarithms of these."""
     cell = _at_common_miss_rates(claim, cell)
     values = value_per_seed(cell, claim.left, metric, claim.at, claim.reduce)
-    unit, line, arms, first_look_seeds = (
-        "",
-        float(claim.line),
-        _select_arms(claim, cell),
-        _seeds_at_first_look(claim, cell),
-    )
+    unit, line = "", float(claim.line)
+    arms = _select_arms(claim, cell)
+    first_look_seeds = _seeds_at_first_look(claim, cell)
     if claim.measure == "constant":
         if values.empty:
             return None

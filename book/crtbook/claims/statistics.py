@@ -691,16 +691,14 @@ def judge_no_leak(
     chance, for each seed's mean over all points. It differs where a point is above its margin, or
     the seeds' means over all points are above theirs (half of the error each). It is right in part
     where a point is above chance by its law, or the means are, and none is shown to be above the
-    margin. An attack that is ``idle``, at chance even without
-    protection, compares nothing; for one that is neither, ``power`` is what a seed adds to its
-    signal there (:func:`attack_power`)."""
+    margin. An attack that is ``idle``, at chance even without protection, compares nothing; for one
+    that is neither, ``power`` is what a seed adds to its signal there (:func:`attack_power`)."""
     first_look_points = points if all_seeds else _points_at_first_look(points, seeds_at_first_look)
     gamma_values = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
     margin_by_gamma = points.groupby("gamma").margin.max()
-    line, seed_means = (
-        chance_level(kind) + float(margin_by_gamma[gamma_values.columns].mean()),
-        gamma_values.mean(axis=1).tolist(),
-    )
+    mean_margin = float(margin_by_gamma[gamma_values.columns].mean())
+    line = chance_level(kind) + mean_margin
+    seed_means = gamma_values.mean(axis=1).tolist()
     points_by_gamma, short_notes = _select_points_with_enough_seeds(first_look_points, seeds)
 
     def beyond(values: list[float], end: float) -> float:
@@ -718,12 +716,15 @@ def judge_no_leak(
     p_above_chance = combine_p_values(above_chance, chance_level(kind))
     p_above_margin = combine_p_values(above_margin, line)
     p_true = beyond([-x for x in seed_means], -line) if works else 1.0
-    reason = "is at chance on non-private training, too"
-    reason = reason if idle else "is not shown to find more on non-private training either"
-    reasons = [] if works and not idle else [f"the attack {reason}"]
+    reasons = []
+    if idle:
+        reasons.append("the attack is at chance on non-private training, too")
+    elif not works:
+        reasons.append("the attack is not shown to find more on non-private training either")
     leaks = p_above_chance <= ALPHA
     value, _, high = confidence_interval(seed_means)
-    gap, half_ = abs(line - value), 0.0 if high is None else high - value
+    gap = abs(line - value)
+    half_width = 0.0 if high is None else high - value
     has_means = works and bool(seed_means)
     return Evidence(
         **_describe_points(kind, points, "idxmax"),
@@ -740,7 +741,7 @@ def judge_no_leak(
         seeds=max(len(gamma_values), seeds if leaks else 0),
         first_seeds=count_first_seeds(seed_means, seeds_at_first_look),
         deviations_to_line=_distance_in_deviations(gap, seed_means) if has_means else power[0],
-        most_deviations_to_line=_distance_in_deviations(gap + half_, seed_means)
+        most_deviations_to_line=_distance_in_deviations(gap + half_width, seed_means)
         if has_means
         else power[1],
         comparable=not idle or leaks,
